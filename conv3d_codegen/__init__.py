@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One 3-D convolution geometry in, one specialised NKI backward kernel out.
+
+`conv3d_codegen.api` plans and emits kernels, `conv3d_codegen.verify` proves them right. The names
+below are loaded from there on first use, so that importing the package costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from conv3d_codegen.api import EmitOptions, Kernel
+    from conv3d_codegen.errors import RequestError
+    from conv3d_codegen.geometry import ConvGeometry
+    from conv3d_codegen.verify import VerifyReport, verify_geometry, verify_source
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "ConvGeometry": "geometry",
+    "EmitOptions": "api",
+    "Kernel": "api",
+    "RequestError": "errors",
+    "VerifyReport": "verify",
+    "verify_geometry": "verify",
+    "verify_source": "verify",
+}
+
+__all__ = [
+    "ConvGeometry",
+    "EmitOptions",
+    "Kernel",
+    "RequestError",
+    "VerifyReport",
+    "__version__",
+    "verify_geometry",
+    "verify_source",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name from the module it lives in."""
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{home}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
