@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
-class FloorDiv(sympy.Function):  # type: ignore[misc]  # sympy ships no type information
+class FloorDiv(sympy.Function):  # type: ignore[misc]  # (sympy ships no type information)
     """Quotient rounded down, Python's `//`."""
 
     nargs = 2
@@ -32,7 +32,7 @@ class FloorDiv(sympy.Function):  # type: ignore[misc]  # sympy ships no type inf
         return numerator if denominator == 1 else None
 
 
-class CeilDiv(sympy.Function):  # type: ignore[misc]  # sympy ships no type information
+class CeilDiv(sympy.Function):  # type: ignore[misc]  # (sympy ships no type information)
     """Quotient rounded up."""
 
     nargs = 2
@@ -57,7 +57,7 @@ class _Level(IntEnum):
     ATOM = 5
 
 
-class IndexPrinter(Printer):  # type: ignore[misc]  # sympy ships no type information
+class IndexPrinter(Printer):  # type: ignore[misc]  # (sympy ships no type information)
     """Prints integer expressions as Python; raises TypeError on everything else."""
 
     def emptyPrinter(self, expr: Any) -> str:

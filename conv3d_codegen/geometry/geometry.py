@@ -263,7 +263,10 @@ class ConvGeometry:
 
 def spread_over_axes(name: str, value: int | Sequence[int], rank: int) -> tuple[int, ...]:
     """One number or one per axis as one per axis; for padding as two per axis (before, after)."""
-    values = (value,) if isinstance(value, SupportsIndex) else tuple(value)
+    try:
+        values = (value,) if isinstance(value, SupportsIndex) else tuple(value)
+    except TypeError:
+        raise _not_integer(name, value) from None
     ends = 2 if name == "padding" else 1
     if len(values) == 1:
         return values * (rank * ends)
@@ -271,18 +274,22 @@ def spread_over_axes(name: str, value: int | Sequence[int], rank: int) -> tuple[
         return tuple(number for number in values for _ in range(ends))
     if len(values) == rank * ends:
         return values
-    accepted = f"1 or {rank} numbers" if ends == 1 else f"1, {rank} or {2 * rank} numbers"
+    counts = dict.fromkeys((1, rank, rank * ends))
     raise WrongCount(
         f"{name.replace('_', ' ')} {_comma(values)}",
         f"{len(values)} numbers for {rank} axes",
-        accepted,
+        f"{' or '.join(map(str, counts))} numbers",
     )
 
 
 def _integer(name: str, value: SupportsIndex) -> int:
     if isinstance(value, bool) or not isinstance(value, SupportsIndex):
-        raise NotAnInteger(f"{name.replace('_', ' ')} {value!r}", "not an integer", "integers")
+        raise _not_integer(name, value)
     return operator.index(value)
+
+
+def _not_integer(name: str, value: object) -> NotAnInteger:
+    return NotAnInteger(f"{name.replace('_', ' ')} {value!r}", "not an integer", "integers")
 
 
 def _integers(name: str, values: Sequence[SupportsIndex], length: int) -> tuple[int, ...]:
