@@ -70,7 +70,11 @@ class Layer:
 
 def read_layers(path: Path) -> tuple[Layer, ...]:
     """Read a LAYERS file."""
-    return parse_layers(path.read_text(encoding="utf-8"), str(path))
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise _malformed(str(path), "not UTF-8 text") from None
+    return parse_layers(text, str(path))
 
 
 def bench_layers() -> tuple[Layer, ...]:
