@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The two calls that everything above uses: plan a kernel, emit a kernel."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+
+from conv3d_codegen.emit.render import render_kernel
+from conv3d_codegen.geometry import ConvGeometry
+from conv3d_codegen.lower.kernel import lower
+from conv3d_codegen.lower.summary import summarize_buffers, summarize_sections
+from conv3d_codegen.plan.model import KernelPlan
+from conv3d_codegen.plan.options import EmitOptions
+from conv3d_codegen.plan.problem import problem_of
+from conv3d_codegen.plan.search import choose
+from conv3d_codegen.program.price import engine_times
+from conv3d_codegen.program.program import Program, count
+from conv3d_codegen.targets import target
+
+__all__ = ["EmitOptions", "Kernel", "emit", "plan"]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """An emitted kernel: source text, the plan behind it, and its identity."""
+
+    source: str
+    plan: KernelPlan
+
+    @property
+    def geometry(self) -> ConvGeometry:
+        """The problem it solves."""
+        return self.plan.geometry
+
+    @property
+    def key(self) -> str:
+        """Readable key of the geometry."""
+        return self.geometry.key()
+
+    @property
+    def name(self) -> str:
+        """Name of the kernel function and stem of its file."""
+        return self.geometry.module_name()
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the source."""
+        return hashlib.sha256(self.source.encode()).hexdigest()
+
+
+def plan(geometry: ConvGeometry, options: EmitOptions | None = None) -> KernelPlan:
+    """Choose the schedule of a geometry and say what it costs."""
+    return _plan(geometry, options or EmitOptions())[0]
+
+
+def emit(geometry: ConvGeometry, options: EmitOptions | None = None) -> Kernel:
+    """Plan a geometry and print its kernel; the same input always gives the same bytes."""
+    chosen, program = _plan(geometry, options or EmitOptions())
+    return Kernel(render_kernel(program, chosen), chosen)
+
+
+def _plan(geometry: ConvGeometry, options: EmitOptions) -> tuple[KernelPlan, Program]:
+    problem = problem_of(geometry)
+    choice = choose(geometry, problem, options)
+    program = lower(geometry, problem, choice.schedule)
+    chosen = KernelPlan(
+        geometry=geometry,
+        options=options,
+        problem=problem,
+        schedule=choice.schedule,
+        candidates=choice.candidates,
+        sections=summarize_sections(program),
+        buffers=summarize_buffers(program),
+        counts=count(program),
+        times=engine_times(program, target(geometry.target)),
+    )
+    return chosen, program

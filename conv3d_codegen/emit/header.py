@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the docstring of a kernel file says: problem, maths, index maps, tiling, memory, cost, pseudocode."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING
+
+from conv3d_codegen.maps import describe_maps
+from conv3d_codegen.targets import target
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from conv3d_codegen.plan.model import KernelPlan
+
+_MATHS = {
+    "dx": "dx[n, ci, i] = sum over t, co of w[t, ci, co] * dy[n, co, o]   where i + p = o*s + t*d",
+    "dw": "dw[t, ci, co] = sum over n, o of x[n, ci, o*s + t*d - p] * dy[n, co, o]",
+    "db": "db[co] = sum over n, o of dy[n, co, o]",
+}
+
+
+class Header:
+    """Lines of the docstring, section by section."""
+
+    def __init__(self, plan: KernelPlan) -> None:
+        self.plan = plan
+        self.geometry = plan.geometry
+        self.spec = target(plan.geometry.target)
+
+    @property
+    def key(self) -> str:
+        """Readable key of the geometry."""
+        return self.geometry.key()
+
+    @property
+    def plan_digest(self) -> str:
+        """Identity of the decisions behind the text."""
+        text = json.dumps(self.plan.to_dict()["schedule"], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    @property
+    def summary(self) -> str:
+        """One line: which gradients of which convolution, on what."""
+        geometry = self.geometry
+        return (
+            f"{', '.join(geometry.gradients)} of a {geometry.rank}-D convolution, "
+            f"{geometry.dtype}, for {geometry.target}."
+        )
+
+    @property
+    def problem(self) -> list[str]:
+        """Tensors and attributes."""
+        geometry = self.geometry
+        rank = geometry.rank
+        rows = [
+            ("x", f"{_shape(geometry.x_shape)} {geometry.layout}"),
+            ("w", f"{_shape(geometry.filter_shape)} {geometry.filter_layout}"),
+            ("dy", f"{_shape(geometry.dy_shape)} {geometry.layout}"),
+            ("stride", _shape(geometry.stride[-rank:])),
+            ("padding", f"{_shape(geometry.padding[-2 * rank :])} before and after per axis"),
+            ("dilation", _shape(geometry.dilation[-rank:])),
+        ]
+        if geometry.groups > 1:
+            rows.append(("groups", str(geometry.groups)))
+        merged = self.plan.problem
+        if merged.in_size != geometry.input_size:
+            rows.append(("axes", f"scheduled as {_shape(merged.in_size)}: neighbours merged"))
+        return _table(rows)
+
+    @property
+    def maths(self) -> list[str]:
+        """The sums that the kernel computes, with t, i, o, s, d, p standing for all spatial axes."""
+        return [_MATHS[name] for name in self.geometry.gradients]
+
+    @property
+    def maps(self) -> Sequence[str]:
+        """Index maps, in symbols and in numbers."""
+        return describe_maps(self.geometry)
+
+    @property
+    def tiling(self) -> list[str]:
+        """What was cut how."""
+        schedule, problem = self.plan.schedule, self.plan.problem
+        n, d, h, w = schedule.slabs.sizes
+        rows = [("what", "extent", "piece", "pieces")]
+        for axis, extent, piece in zip(
+            ("N", "D", "H", "W"), (problem.batch, *problem.out_size), (n, d, h, w), strict=True
+        ):
+            rows.append((f"slab {axis}", str(extent), str(min(piece, extent)), _pieces(extent, piece)))
+        channels = (
+            ("C_out windows", problem.out_channels, schedule.dy_block),
+            ("C_in windows", problem.in_channels, schedule.x_block),
+        )
+        rows += [(what, str(c), str(block), _pieces(c, block)) for what, c, block in channels]
+        lines = _table(rows)
+        if schedule.dgrad is not None:
+            lines += schedule.dgrad.describe()
+        if schedule.wgrad is not None:
+            lines += schedule.wgrad.describe()
+        return lines
+
+    @property
+    def memory(self) -> list[str]:
+        """Footprints by liveness, then one row per role."""
+        counts = self.plan.counts
+        rows = [("role", "memory", "buffers", "largest", "dtype", "B/partition")]
+        rows += [
+            (b.role, b.space, str(b.count), _shape(b.shape), b.dtype, str(b.bytes_per_partition))
+            for b in self.plan.buffers
+        ]
+        return [
+            f"SBUF peak {counts.sbuf_peak_bytes} of {self.spec.sbuf_bytes_per_partition} bytes per "
+            f"partition, PSUM peak {counts.psum_peak_banks} of {self.spec.psum_banks} banks",
+            *_table(rows),
+        ]
+
+    @property
+    def cost(self) -> list[str]:
+        """Instructions and engine times by the hardware tables."""
+        plan = self.plan
+        busy = ", ".join(f"{name} {ns / 1000:.1f}" for name, ns in plan.times.by_engine)
+        return [
+            f"{plan.counts.instructions} instructions: "
+            + ", ".join(f"{number} {name}" for name, number in plan.counts.by_name),
+            f"{plan.counts.dma_bytes_in} bytes read, {plan.counts.dma_bytes_out} bytes written; "
+            f"compulsory {plan.compulsory_bytes}",
+            f"busy us: {busy}; bound by {plan.times.bound}; floor {plan.floor_us:.1f} us",
+        ]
+
+    @property
+    def pseudocode(self) -> list[str]:
+        """The order of work in a few lines."""
+        schedule = self.plan.schedule
+        lines = []
+        if schedule.dgrad is not None and schedule.dgrad.filters_resident:
+            lines.append("turn all filters: [c_in, c_out] -> [c_out, c_in] per tap")
+        lines.append("for each slab:")
+        lines.append("    load dy, channels on partitions")
+        if schedule.dgrad is not None:
+            lines += [
+                "    for each tile of dx:",
+                "        for each tap: psum += turned filter.T @ shifted dy",
+                "        evict psum, rounded, to its rows of dx; then store the rows",
+            ]
+        if schedule.bgrad:
+            lines.append("    db partial = sum of dy over positions")
+        if schedule.wgrad is not None:
+            owner, halo = ("dy", "x") if schedule.wgrad.halo == "x" else ("x", "dy")
+            lines += [
+                f"    load x; turn {owner} and {halo}: positions on partitions",
+                f"    for each block of {owner} channels, for each run of taps:",
+                f"        for each entry: psum += {owner}.T @ {halo} shifted by the taps",
+                "        add psum to the sum of earlier slabs, or round and store it",
+            ]
+        if schedule.bgrad:
+            lines.append("db = sum of partial sums, rounded once")
+        return lines
+
+
+def _shape(extents: Sequence[int]) -> str:
+    return f"[{', '.join(str(extent) for extent in extents)}]"
+
+
+def _pieces(extent: int, piece: int) -> str:
+    whole, rest = divmod(extent, min(piece, extent))
+    return f"{whole} + rest {rest}" if rest else str(whole)
+
+
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Align rows of text in columns."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]

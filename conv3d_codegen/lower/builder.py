@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Collects a program section by section, names buffers, and balances work over the engines that can share it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from conv3d_codegen.program.instructions import memset, tensor_copy
+from conv3d_codegen.program.price import access
+from conv3d_codegen.program.program import Comment, Section
+from conv3d_codegen.program.views import Buffer, elements_per_partition
+from conv3d_codegen.targets.cost import copy_ns
+
+if TYPE_CHECKING:
+    from conv3d_codegen.program.instructions import Engine, Instruction
+    from conv3d_codegen.program.views import Space, View
+    from conv3d_codegen.targets import TargetSpec
+
+
+@dataclass(slots=True)
+class Builder:
+    """Grows the sections of one kernel."""
+
+    target: TargetSpec
+    dtype: str
+    sections: list[Section] = field(default_factory=list)
+    _serials: Counter[str] = field(default_factory=Counter)
+    _busy_ns: Counter[str] = field(default_factory=Counter)
+    _aliases: dict[tuple[Buffer, tuple[int, ...]], Buffer] = field(default_factory=dict)
+
+    def section(self, title: str, *notes: str) -> None:
+        """Open a new section; later items go there."""
+        self.sections.append(Section(title, notes))
+
+    def comment(self, text: str) -> None:
+        """Add a comment line."""
+        self.sections[-1].items.append(Comment(text))
+
+    def allocate(self, stem: str, shape: tuple[int, ...], dtype: str, space: Space) -> Buffer:
+        """Declare an on-chip tensor under a name that no other tensor has."""
+        serial = self._serials[stem]
+        self._serials[stem] += 1
+        buffer = Buffer(f"{stem}_{serial}", shape, dtype, space)
+        self.sections[-1].items.append(buffer)
+        return buffer
+
+    def alias(self, buffer: Buffer, shape: tuple[int, ...]) -> Buffer:
+        """Name a buffer in another shape; asking again gives the same name."""
+        if (buffer, shape) not in self._aliases:
+            stem = f"{buffer.name}_view"
+            serial = self._serials[stem]
+            self._serials[stem] += 1
+            alias = Buffer(f"{stem}{serial or ''}", shape, buffer.dtype, buffer.space, buffer)
+            self._aliases[buffer, shape] = alias
+            self.sections[-1].items.append(alias)
+        return self._aliases[buffer, shape]
+
+    def add(self, instruction: Instruction) -> None:
+        """Append one instruction."""
+        self.sections[-1].items.append(instruction)
+
+    def copy(self, dst: View, src: View) -> None:
+        """Copy or evict with a cast, on whichever of Vector and Scalar has had less to do."""
+        engine = self._less_busy(dst, src)
+        self.add(tensor_copy(dst, src, engine))
+
+    def zero(self, dst: View) -> None:
+        """Fill with zeros, on the engine that has nothing else to do."""
+        self.add(memset(dst, 0.0, "gpsimd"))
+
+    def charge(self, engine: Engine, nanoseconds: float) -> None:
+        """Tell the balance about work that was placed on an engine explicitly."""
+        self._busy_ns[engine] += nanoseconds
+
+    def _less_busy(self, dst: View, src: View) -> Engine:
+        columns = elements_per_partition(src)
+        costs: dict[Engine, float] = {
+            engine: copy_ns(self.target, engine, columns, access(src), access(dst))
+            for engine in ("vector", "scalar")
+        }
+        engine = min(costs, key=lambda name: self._busy_ns[name] + costs[name])
+        self._busy_ns[engine] += costs[engine]
+        return engine

@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: Apache-2.0
+"""dx: window matmuls over blocks of rows, every tap accumulated in PSUM, one eviction per tile.
+
+A tile is a box of dx blocks of one phase. Each block tap (delta_d, delta_h, shift_w) reads the dy box shifted by it and
+clipped to the tensor; a matmul then writes just the matching part of the tile. The first matmul of a tile covers it
+whole: the block tap that reaches everywhere if there is one, a zero matmul otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import product
+from typing import TYPE_CHECKING
+
+from conv3d_codegen.lower.filters import EntryRow, prepare_filters
+from conv3d_codegen.lower.windows import Box
+from conv3d_codegen.plan.blocks import split_upto
+from conv3d_codegen.program.instructions import dma_copy, matmul
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from conv3d_codegen.lower.builder import Builder
+    from conv3d_codegen.lower.filters import FilterBank, FilterSource
+    from conv3d_codegen.lower.windows import Window
+    from conv3d_codegen.plan.axes import BlockPhase, DgradAxis
+    from conv3d_codegen.plan.schedule import DgradPlan
+    from conv3d_codegen.program.views import Buffer, SliceView
+
+Range = tuple[int, int]
+Ranges = tuple[Range, Range, Range]
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """One PSUM tile: a box of blocks of one phase combination and one sample."""
+
+    sample: int
+    phases: tuple[BlockPhase, BlockPhase, BlockPhase]
+    blocks: Ranges
+
+    @property
+    def extents(self) -> tuple[int, int, int]:
+        """Blocks of D, blocks of H, columns of W."""
+        d, h, w = (stop - first for first, stop in self.blocks)
+        return d, h, w
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """One matmul of a tile: the entry it uses and the part of the tile it adds to (tile and dy coordinates)."""
+
+    row: EntryRow
+    tap: int
+    part: Ranges
+    dy_blocks: Ranges
+
+    def covers(self, tile: Tile) -> bool:
+        """Whether it writes the whole tile."""
+        return all(
+            part == (0, extent) for part, extent in zip(self.part, tile.extents, strict=True)
+        )
+
+
+OpenTile = tuple[Tile, list[Contribution]]
+
+
+@dataclass(slots=True)
+class DgradLowering:
+    """Emits dx of one slab after another."""
+
+    builder: Builder
+    plan: DgradPlan
+    filters: FilterSource
+    dx: Buffer
+    dx_dtype: str
+    in_blocks: tuple[Range, ...]
+    out_blocks: tuple[Range, ...]
+    banks: dict[tuple[int, int], FilterBank] = field(default_factory=dict)
+    zeros: dict[tuple[int, ...], tuple[Buffer, Buffer]] = field(default_factory=dict)
+
+    def prepare(self) -> None:
+        """Turn all filters once, where they stay resident."""
+        if not self.plan.filters_resident:
+            return
+        for i, c_in in enumerate(self.in_blocks):
+            for o, c_out in enumerate(self.out_blocks):
+                self.banks[i, o] = self._prepare(c_in, c_out)
+
+    def slab(self, box: Box, windows: tuple[Window, ...]) -> None:
+        """Compute and store the dx rows of one slab; box is in dx rows, windows are dy per out-channel block."""
+        for i, channels in enumerate(self.in_blocks):
+            out = self._allocate_out(box, channels)
+            self._compute(i, box, windows, out)
+            self._store(box, channels, out)
+
+    def dy_box(self, box: Box) -> Box:
+        """Dy rows that the dx rows of a box need, clipped to the tensor."""
+        needed = []
+        for axis, (low, high) in zip(self.plan.axes, box.ranges[1:], strict=True):
+            spans = [
+                (first - tap.delta, stop - tap.delta)
+                for phase in axis.phases
+                for first, stop in [axis.blocks_for(phase, low, high)]
+                if first < stop
+                for tap in phase.taps
+            ]
+            first = max(0, min((s[0] for s in spans), default=0))
+            stop = min(axis.dy_blocks, max((s[1] for s in spans), default=0))
+            needed.append((first * axis.fold, min(axis.axis.out, max(first, stop) * axis.fold)))
+        return Box(box.n, *needed)
+
+    def _prepare(self, c_in: Range, c_out: Range) -> FilterBank:
+        return prepare_filters(self.builder, self.filters, c_in, c_out)
+
+    def _allocate_out(self, box: Box, channels: Range) -> Buffer:
+        depth, height, _ = self.plan.axes
+        d, h = (
+            _block_extent(axis, extent)
+            for axis, extent in ((depth, box.d), (height, box.h))
+        )
+        n, _, _, w = box.extents
+        shape = (self._columns(channels), n, d, h, w)
+        return self.builder.allocate("dx_out", shape, self.dx_dtype, "sbuf")
+
+    def _columns(self, channels: Range) -> int:
+        """Stationary columns: the dx rows of a block times its channels."""
+        depth, height, _ = self.plan.axes
+        return depth.rows * height.rows * (channels[1] - channels[0])
+
+    def _compute(self, i: int, box: Box, windows: tuple[Window, ...], out: Buffer) -> None:
+        open_tiles: list[OpenTile] = []
+        for tile in self._tiles(box):
+            contributions = self._contributions(tile)
+            if contributions:
+                open_tiles.append((tile, contributions))
+            else:
+                self.builder.zero(self._out_view(out, box, tile))
+        group = 1 if self.plan.filters_resident else 4
+        for start in range(0, len(open_tiles), group):
+            self._accumulate(i, box, windows, out, open_tiles[start : start + group])
+
+    def _accumulate(
+        self,
+        i: int,
+        box: Box,
+        windows: tuple[Window, ...],
+        out: Buffer,
+        tiles: list[OpenTile],
+    ) -> None:
+        """Matmuls of a group of tiles; streamed filters are turned once per group and out-channel block."""
+        columns = self._columns(self.in_blocks[i])
+        landings = [
+            self.builder.allocate("dx_ps", (columns, *tile.extents), "fp32", "psum")
+            for tile, _ in tiles
+        ]
+        for o, window in enumerate(windows):
+            bank = self.banks.get((i, o)) or self._prepare(self.in_blocks[i], self.out_blocks[o])
+            for (tile, contributions), landing in zip(tiles, landings, strict=True):
+                opened = o > 0
+                if not opened and not contributions[0].covers(tile):
+                    self._open(landing)
+                    opened = True
+                for contribution in contributions:
+                    self._multiply(landing, bank, window, tile, contribution, accumulate=opened)
+                    opened = True
+        for (tile, _), landing in zip(tiles, landings, strict=True):
+            self.builder.copy(self._out_view(out, box, tile), landing.whole())
+
+    def _tiles(self, box: Box) -> Iterator[Tile]:
+        axes = self.plan.axes
+        for sample in range(*box.n):
+            for phases in product(*(axis.phases for axis in axes)):
+                cuts = [
+                    list(split_upto(axis.blocks_for(phase, *extent), size))
+                    for axis, phase, extent, size in zip(
+                        axes, phases, box.ranges[1:], self.plan.tile, strict=True
+                    )
+                ]
+                for d, h, w in product(*cuts):
+                    yield Tile(sample, (phases[0], phases[1], phases[2]), (d, h, w))
+
+    def _contributions(self, tile: Tile) -> list[Contribution]:
+        """All matmuls of a tile, one that covers it first if there is one."""
+        found = []
+        for d, h, w in product(*(phase.taps for phase in tile.phases)):
+            parts, sources = [], []
+            for axis, tap, (first, stop) in zip(
+                self.plan.axes, (d, h, w), tile.blocks, strict=True
+            ):
+                low = max(first - tap.delta, 0)
+                high = min(stop - tap.delta, axis.dy_blocks)
+                parts.append((low + tap.delta - first, high + tap.delta - first))
+                sources.append((low, high))
+            if all(low < high for low, high in sources):
+                found.append(
+                    Contribution(
+                        EntryRow(d, h),
+                        w.triples[0][2],
+                        (parts[0], parts[1], parts[2]),
+                        (sources[0], sources[1], sources[2]),
+                    )
+                )
+        found.sort(key=lambda c: not c.covers(tile))
+        return found
+
+    def _multiply(
+        self,
+        landing: Buffer,
+        bank: FilterBank,
+        window: Window,
+        tile: Tile,
+        contribution: Contribution,
+        *,
+        accumulate: bool,
+    ) -> None:
+        origin = (*window.block_origin, window.box.w[0])
+        dst = landing[(slice(None), *(slice(*part) for part in contribution.part))]
+        moving = window.buffer[
+            (
+                slice(None),
+                tile.sample - window.box.n[0],
+                *(
+                    slice(low - start, high - start)
+                    for (low, high), start in zip(contribution.dy_blocks, origin, strict=True)
+                ),
+            )
+        ]
+        stationary = bank.stationary(contribution.row, contribution.tap)
+        self.builder.add(matmul(dst, stationary, moving, accumulate=accumulate))
+
+    def _open(self, landing: Buffer) -> None:
+        """Start a tile that no single tap covers: 0 · 0 over all of it."""
+        shape = landing.shape[1:]
+        if shape not in self.zeros:
+            self.builder.comment("no single tap covers a tile of this shape: open it with 0 · 0")
+            stationary = self.builder.allocate("zero_w", (1, 128), self.builder.dtype, "sbuf")
+            moving = self.builder.allocate("zero_x", (1, *shape), self.builder.dtype, "sbuf")
+            self.builder.zero(stationary.whole())
+            self.builder.zero(moving.whole())
+            self.zeros[shape] = (stationary, moving)
+        stationary, moving = self.zeros[shape]
+        row = stationary[:, 0 : landing.shape[0]]
+        self.builder.add(matmul(landing.whole(), row, moving.whole(), accumulate=False))
+
+    def _out_view(self, out: Buffer, box: Box, tile: Tile) -> SliceView:
+        """Where a tile's dx rows lie in the slab's output buffer."""
+        spans = []
+        for axis, phase, (first, stop), (low, _) in zip(
+            self.plan.axes, tile.phases, tile.blocks, box.ranges[1:], strict=True
+        ):
+            if axis.blocked:
+                origin = (low + axis.axis.pad_before) // axis.period
+                spans.append(slice(first - origin, stop - origin))
+            else:
+                start = first * axis.period + phase.residue - axis.axis.pad_before - low
+                span = (stop - 1 - first) * axis.period + 1
+                spans.append(slice(start, start + span, axis.period))
+        return out[(slice(None), tile.sample - box.n[0], *spans)]
+
+    def _store(self, box: Box, channels: Range, out: Buffer) -> None:
+        depth, height, _ = self.plan.axes
+        width = channels[1] - channels[0]
+        for sample in range(*box.n):
+            for r_d, (d_rows, d_blocks) in _stored_rows(depth, box.d):
+                for r_h, (h_rows, h_blocks) in _stored_rows(height, box.h):
+                    p0 = (r_d * height.rows + r_h) * width
+                    src = out[p0 : p0 + width, sample - box.n[0], d_blocks, h_blocks, :]
+                    dst = self.dx[
+                        sample, slice(*channels), d_rows, h_rows, box.w[0] : box.w[1]
+                    ]
+                    self.builder.add(dma_copy(dst, src))
+
+
+def _block_extent(axis: DgradAxis, extent: Range) -> int:
+    """Free positions that a range of dx rows takes in the output buffer."""
+    low, high = extent
+    if not axis.blocked:
+        return high - low
+    pad = axis.axis.pad_before
+    return (high - 1 + pad) // axis.period - (low + pad) // axis.period + 1
+
+
+def _stored_rows(axis: DgradAxis, extent: Range) -> Iterator[tuple[int, tuple[slice, slice]]]:
+    """For each row of a block: the dx rows it holds in HBM and the blocks it holds them in."""
+    low, high = extent
+    if not axis.blocked:
+        yield 0, (slice(low, high), slice(0, high - low))
+        return
+    pad, period = axis.axis.pad_before, axis.period
+    origin = (low + pad) // period
+    for r in range(axis.rows):
+        first = -(-(low + pad - r) // period)
+        stop = (high - 1 + pad - r) // period + 1
+        if first < stop:
+            start = first * period + r - pad
+            rows = slice(start, start + (stop - 1 - first) * period + 1, period)
+            yield r, (rows, slice(first - origin, stop - origin))

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Windows: boxes of dy or x in SBUF with channels on partitions, zero where they reach beyond the tensor.
+
+With fold (f_d, f_h) the rows of f_d·f_h neighbouring (d, h) positions lie on partitions beside the channels, so that
+tensors of few channels still fill 128 partitions. Partition (u_d·f_h + u_h)·channels + c of block (b_d, b_h) holds
+channel c of row (b_d·f_d + u_d, b_h·f_h + u_h).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from conv3d_codegen.program.instructions import dma_copy
+
+if TYPE_CHECKING:
+    from conv3d_codegen.lower.builder import Builder
+    from conv3d_codegen.program.views import Buffer
+
+Range = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """Half-open ranges along (N, D, H, W)."""
+
+    n: Range
+    d: Range
+    h: Range
+    w: Range
+
+    @property
+    def ranges(self) -> tuple[Range, Range, Range, Range]:
+        """The four ranges in order."""
+        return self.n, self.d, self.h, self.w
+
+    @property
+    def extents(self) -> tuple[int, int, int, int]:
+        """The four lengths in order."""
+        n, d, h, w = (max(0, high - low) for low, high in self.ranges)
+        return n, d, h, w
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the box holds no position."""
+        return 0 in self.extents
+
+    def union(self, other: Box) -> Box:
+        """Smallest box that holds both; an empty box adds nothing."""
+        if self.is_empty:
+            return other
+        if other.is_empty:
+            return self
+        n, d, h, w = (
+            (min(a[0], b[0]), max(a[1], b[1]))
+            for a, b in zip(self.ranges, other.ranges, strict=True)
+        )
+        return Box(n, d, h, w)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A loaded box of one channel block.
+
+    buffer: [fold_d·fold_h·channels, N, blocks of D, blocks of H, W]; box is in rows, its d and h starts and lengths
+    are multiples of the fold.
+    """
+
+    buffer: Buffer
+    box: Box
+    fold: tuple[int, int]
+    channels: Range
+
+    @property
+    def block_origin(self) -> tuple[int, int]:
+        """Block indices of the first blocks held."""
+        return self.box.d[0] // self.fold[0], self.box.h[0] // self.fold[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """An HBM tensor [N, C, D, H, W] that windows are cut from."""
+
+    buffer: Buffer
+    stem: str
+
+    @property
+    def size(self) -> tuple[int, int, int]:
+        """Extents of D, H, W."""
+        _, _, d, h, w = self.buffer.shape
+        return d, h, w
+
+
+def aligned(box: Box, fold: tuple[int, int]) -> Box:
+    """Widen a box so that its d and h ranges are whole blocks."""
+    d, h = (
+        (low // f * f, -(-high // f) * f) for (low, high), f in zip((box.d, box.h), fold, strict=True)
+    )
+    return Box(box.n, d, h, box.w)
+
+
+def load_window(
+    builder: Builder, source: Source, box: Box, channels: Range, fold: tuple[int, int]
+) -> Window:
+    """Load one channel block of a box; positions outside the tensor are zero."""
+    box = aligned(box, fold)
+    width = channels[1] - channels[0]
+    n, d, h, w = box.extents
+    shape = (fold[0] * fold[1] * width, n, d // fold[0], h // fold[1], w)
+    buffer = builder.allocate(f"{source.stem}_win", shape, builder.dtype, "sbuf")
+    window = Window(buffer, box, fold, channels)
+    _zero_outside(builder, window, source)
+    for sample in range(*box.n):
+        for u_d in range(fold[0]):
+            for u_h in range(fold[1]):
+                _load_rows(builder, window, source, sample, (u_d, u_h))
+    return window
+
+
+def _zero_outside(builder: Builder, window: Window, source: Source) -> None:
+    """Zero every block that is not wholly inside the tensor; loads then fill in the part that is."""
+    box, (f_d, f_h) = window.box, window.fold
+    size_d, size_h, size_w = source.size
+    full = slice(None)
+    for position, (extent, f, size) in enumerate(
+        ((box.d, f_d, size_d), (box.h, f_h, size_h), (box.w, 1, size_w))
+    ):
+        blocks = (extent[1] - extent[0]) // f
+        inside_low = min(blocks, max(0, -(extent[0] // f)))
+        inside_high = max(inside_low, min(blocks, (size - extent[0]) // f))
+        for low, high in ((0, inside_low), (inside_high, blocks)):
+            if low < high:
+                index = [full, full, full, full, full]
+                index[2 + position] = slice(low, high)
+                builder.zero(window.buffer[tuple(index)])
+
+
+def _load_rows(
+    builder: Builder, window: Window, source: Source, sample: int, row: tuple[int, int]
+) -> None:
+    """DMA the rows of one fold position, clipped to the tensor."""
+    box = window.box
+    spans = []
+    starts = []
+    for (low, high), size, f, u in zip(
+        (box.d, box.h, box.w), source.size, (*window.fold, 1), (*row, 0), strict=True
+    ):
+        first = low + u if low + u >= 0 else (low + u) % f
+        stop = min(high, size)
+        if first >= stop:
+            return
+        count = -(-(stop - first) // f)
+        spans.append(slice(first, first + (count - 1) * f + 1, f))
+        starts.append(((first - low - u) // f, count))
+    c0, c1 = window.channels
+    p0 = (row[0] * window.fold[1] + row[1]) * (c1 - c0)
+    inner = tuple(slice(start, start + count) for start, count in starts)
+    dst = window.buffer[(slice(p0, p0 + c1 - c0), sample - box.n[0], *inner)]
+    builder.add(dma_copy(dst, source.buffer[(sample, slice(c0, c1), *spans)]))

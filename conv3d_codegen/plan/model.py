@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plan of a kernel: what was chosen, what was not, and what it costs. All of it is known before there is text."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from conv3d_codegen.dtypes import dtype
+from conv3d_codegen.targets import target
+
+if TYPE_CHECKING:
+    from conv3d_codegen.geometry import ConvGeometry
+    from conv3d_codegen.plan.options import EmitOptions
+    from conv3d_codegen.plan.problem import Problem
+    from conv3d_codegen.plan.schedule import Schedule
+    from conv3d_codegen.program.price import EngineTimes
+    from conv3d_codegen.program.program import ProgramCounts
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One schedule that was priced: busy time of its busiest engine in µs, SBUF bytes per partition, verdict."""
+
+    name: str
+    time_us: float
+    bound: str
+    sbuf_bytes: int
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class SectionSummary:
+    """Title of a section of the kernel and how many instructions it has."""
+
+    title: str
+    instructions: int
+
+
+@dataclass(frozen=True, slots=True)
+class BufferSummary:
+    """All buffers of one role together: how many, the largest shape, dtype and bytes per partition of one."""
+
+    role: str
+    space: str
+    count: int
+    shape: tuple[int, ...]
+    dtype: str
+    bytes_per_partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class KernelPlan:
+    """The chosen schedule of one geometry and everything that is known of its kernel.
+
+    counts and times are those of the whole kernel; workspace_bytes is HBM scratch, which no kernel here needs.
+    """
+
+    geometry: ConvGeometry
+    options: EmitOptions
+    problem: Problem
+    schedule: Schedule
+    candidates: tuple[Candidate, ...]
+    sections: tuple[SectionSummary, ...]
+    buffers: tuple[BufferSummary, ...]
+    counts: ProgramCounts
+    times: EngineTimes
+    workspace_bytes: int = 0
+
+    @property
+    def useful_macs(self) -> int:
+        """Products that contribute to dx and dw: taps that read padding are not counted."""
+        inside = 1
+        for axis, maps in zip(self.problem.axes, self.problem.maps, strict=True):
+            inside *= sum(
+                max(0, last - first + 1)
+                for first, last in (maps.tap_range(tap) for tap in range(axis.kernel))
+            )
+        geometry = self.geometry
+        per_gradient = (
+            geometry.batch * inside * geometry.in_channels * geometry.out_channels // geometry.groups
+        )
+        return per_gradient * len({"dx", "dw"} & set(geometry.gradients))
+
+    @property
+    def compulsory_bytes(self) -> int:
+        """HBM traffic that no kernel can avoid: every needed input once, every output once."""
+        total = 0
+        geometry, problem = self.geometry, self.problem
+        sizes = {
+            "x": math.prod(problem.x_shape),
+            "dy": math.prod(problem.dy_shape),
+            "w": math.prod(geometry.filter_shape),
+        }
+        needs = {"dx": ("dy", "w"), "dw": ("dy", "x"), "db": ("dy",)}
+        gives = {"dx": "x", "dw": "w"}
+        item = self.item_bytes
+        read = {name for gradient in geometry.gradients for name in needs[gradient]}
+        total += sum(sizes[name] for name in read) * item[0]
+        for gradient in geometry.gradients:
+            total += item[1] * (
+                sizes[gives[gradient]] if gradient in gives else geometry.out_channels
+            )
+        return total
+
+    @property
+    def item_bytes(self) -> tuple[int, int]:
+        """Bytes of an input and of an output element."""
+        return dtype(self.geometry.dtype).bytes, dtype(self.geometry.out_dtype).bytes
+
+    @property
+    def floor_us(self) -> float:
+        """Roofline: useful MACs on the whole PE array or compulsory bytes at the DMA rate, whichever is more."""
+        spec = target(self.geometry.target)
+        return max(
+            self.useful_macs / spec.peak_macs_per_ns, self.compulsory_bytes / spec.dma_rate
+        ) / 1000
+
+    @property
+    def output_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the results."""
+        shapes = {
+            "dx": self.geometry.x_shape,
+            "dw": self.geometry.filter_shape,
+            "db": (self.geometry.out_channels,),
+        }
+        return {name: shapes[name] for name in self.geometry.gradients}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for `--json` and manifests."""
+        return {
+            "key": self.geometry.key(),
+            "schedule": asdict(self.schedule),
+            "candidates": [asdict(candidate) for candidate in self.candidates],
+            "sections": [asdict(section) for section in self.sections],
+            "buffers": [asdict(buffer) for buffer in self.buffers],
+            "counts": asdict(self.counts),
+            "busy_us": {name: round(ns / 1000, 3) for name, ns in self.times.by_engine},
+            "bound": self.times.bound,
+            "useful_macs": self.useful_macs,
+            "compulsory_bytes": self.compulsory_bytes,
+            "floor_us": round(self.floor_us, 3),
+            "workspace_bytes": self.workspace_bytes,
+            "output_shapes": {name: list(shape) for name, shape in self.output_shapes.items()},
+        }

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The geometry as schedules see it: three spatial axes, neighbours merged where no tap tells them apart.
+
+A height axis with one tap, stride 1 and no padding is indistinguishable from more width: merging the two gives longer
+rows, hence fuller matmuls and longer DMA runs. Kernels see the merged tensors through `.reshape` of their arguments.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from conv3d_codegen.geometry import AxisGeometry
+from conv3d_codegen.maps import axis_map
+
+if TYPE_CHECKING:
+    from conv3d_codegen.geometry import ConvGeometry
+    from conv3d_codegen.maps import AxisMap
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One convolution backward over axes (D, H, W), after merging."""
+
+    batch: int
+    in_channels: int
+    out_channels: int
+    axes: tuple[AxisGeometry, AxisGeometry, AxisGeometry]
+
+    @cached_property
+    def maps(self) -> tuple[AxisMap, AxisMap, AxisMap]:
+        """Index maps of the three axes."""
+        depth, height, width = self.axes
+        return axis_map(depth), axis_map(height), axis_map(width)
+
+    @property
+    def in_size(self) -> tuple[int, int, int]:
+        """Extents of x and dx."""
+        depth, height, width = self.axes
+        return depth.size, height.size, width.size
+
+    @property
+    def out_size(self) -> tuple[int, int, int]:
+        """Extents of dy."""
+        depth, height, width = self.axes
+        return depth.out, height.out, width.out
+
+    @property
+    def kernel(self) -> tuple[int, int, int]:
+        """Taps per axis."""
+        depth, height, width = self.axes
+        return depth.kernel, height.kernel, width.kernel
+
+    @property
+    def x_shape(self) -> tuple[int, ...]:
+        """[N, C_in, D, H, W] after merging."""
+        return (self.batch, self.in_channels, *self.in_size)
+
+    @property
+    def dy_shape(self) -> tuple[int, ...]:
+        """[N, C_out, D_out, H_out, W_out] after merging."""
+        return (self.batch, self.out_channels, *self.out_size)
+
+
+def _passes_through(axis: AxisGeometry) -> bool:
+    """Whether output position o of the axis reads input position o alone."""
+    return (
+        axis.kernel == 1 and axis.stride == 1 and axis.pad_before == 0 and axis.pad_after == 0
+    )
+
+
+def _line(size: int) -> AxisGeometry:
+    return AxisGeometry(size=size, kernel=1, stride=1, dilation=1, pad_before=0, pad_after=0)
+
+
+def problem_of(geometry: ConvGeometry) -> Problem:
+    """Build the merged problem of a geometry."""
+    depth, height, width = geometry.axes
+    if _passes_through(height) and _passes_through(width):
+        height, width = _line(1), _line(height.size * width.size)
+        if _passes_through(depth):
+            depth, width = _line(1), _line(depth.size * width.size)
+    elif _passes_through(depth) and _passes_through(height):
+        depth, height = _line(1), _line(depth.size * height.size)
+    return Problem(
+        batch=geometry.batch,
+        in_channels=geometry.in_channels,
+        out_channels=geometry.out_channels,
+        axes=(depth, height, width),
+    )

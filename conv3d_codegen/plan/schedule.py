@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The decisions of a kernel, as plain values: what the lowering stage carries out and `plan` prints."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from conv3d_codegen.plan.axes import DgradAxis
+
+HaloTensor = Literal["x", "dy"]
+
+
+@dataclass(frozen=True, slots=True)
+class SlabPlan:
+    """How the work is cut: each slab loads its windows of dy and x once and serves every gradient.
+
+    sizes: extent of a slab along (N, D, H, W), in samples and dy rows.
+    """
+
+    sizes: tuple[int, int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class DgradPlan:
+    """dx = sum over taps of W_tap.T · dy, as window matmuls over blocks of rows.
+
+    axes: block maths of D, H, W.
+    in_block: channels of dx per row of a block (stationary columns).
+    tile: blocks of D, H and columns of W that share one PSUM tile.
+    filters_resident: whether all transposed filters stay in SBUF for the whole kernel.
+    """
+
+    axes: tuple[DgradAxis, DgradAxis, DgradAxis]
+    in_block: int
+    tile: tuple[int, int, int]
+    filters_resident: bool
+
+    def describe(self) -> tuple[str, ...]:
+        """Say in words how dx is computed."""
+        d, h, w = self.tile
+        modes = ", ".join(
+            f"{name} {axis.describe()}" for name, axis in zip("DHW", self.axes, strict=True)
+        )
+        filters = "resident" if self.filters_resident else "turned again for each group of tiles"
+        return (
+            f"dx: {modes}",
+            f"dx: PSUM tile of {d} x {h} x {w} blocks; up to {self.in_block} channels; filters {filters}",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WgradPlan:
+    """dw = sum over positions of x · dy, positions on partitions.
+
+    halo: the tensor that is read with every tap's shift (the moving operand); the other one owns each position once.
+    lengths: positions of (N, D, H, W) that stay in the free dims of one partition; 0 means the slab's whole extent.
+        The rest of each axis is spread over partitions.
+    """
+
+    halo: HaloTensor
+    lengths: tuple[int, int, int, int]
+
+    def describe(self) -> tuple[str, ...]:
+        """Say in words how dw is computed."""
+        owner = "dy" if self.halo == "x" else "x"
+        kept = ", ".join(
+            f"{name} {length or 'all'}" for name, length in zip("NDHW", self.lengths, strict=True)
+        )
+        return (
+            f"dw: {owner} owns positions and is stationary, {self.halo} moves with the taps' shifts",
+            f"dw: positions per partition {kept}; the rest of each axis lies on partitions",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Everything the lowering stage needs to know beyond the problem itself.
+
+    dy_fold, x_fold: rows of D and H that lie on partitions beside the channels of a window.
+    dy_block, x_block: channels per window.
+    chains_per_pass: accumulations of dw that one pass over the slabs serves.
+    """
+
+    slabs: SlabPlan
+    dgrad: DgradPlan | None
+    wgrad: WgradPlan | None
+    bgrad: bool
+    dy_fold: tuple[int, int]
+    x_fold: tuple[int, int]
+    dy_block: int
+    x_block: int
+    chains_per_pass: int

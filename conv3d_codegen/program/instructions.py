@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The NKI instructions that kernels are made of, as data.
+
+One constructor per instruction in use. Argument names are those of `nki.isa` (NKI 0.3 to 0.7); every argument is passed
+by keyword, because positions moved between releases.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from conv3d_codegen.program.views import View
+
+Engine = Literal["vector", "scalar", "gpsimd"]
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """A name of the NKI modules used as an argument, such as `nl.add`."""
+
+    text: str
+
+
+Argument = object  # View | Symbol | int | float | bool | tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One call `nisa.NAME(ARGUMENT=…)`; `writes` and `reads` name its tensor arguments."""
+
+    name: str
+    arguments: tuple[tuple[str, Argument], ...]
+    writes: tuple[View, ...]
+    reads: tuple[View, ...]
+    engine: str
+
+    def argument(self, name: str) -> Argument:
+        """Look one argument up by name."""
+        return dict(self.arguments)[name]
+
+
+def _engine_argument(engine: Engine) -> tuple[str, Argument]:
+    return ("engine", Symbol(f"nisa.engine.{engine}"))
+
+
+def matmul(dst: View, stationary: View, moving: View, *, accumulate: bool) -> Instruction:
+    """dst[M, N] (+)= stationary[K, M].T @ moving[K, N]; overwrites dst unless accumulate."""
+    arguments = (
+        ("dst", dst),
+        ("stationary", stationary),
+        ("moving", moving),
+        ("accumulate", accumulate),
+    )
+    return Instruction("nc_matmul", arguments, (dst,), (stationary, moving), "tensor")
+
+
+def transpose(dst: View, data: View) -> Instruction:
+    """dst[F, P] = data[P, F].T on the tensor engine; the free axes of data count as one."""
+    arguments = (("dst", dst), ("data", data), ("engine", Symbol("nisa.engine.tensor")))
+    return Instruction("nc_transpose", arguments, (dst,), (data,), "tensor")
+
+
+def dma_copy(dst: View, src: View) -> Instruction:
+    """dst = src between HBM and SBUF."""
+    return Instruction("dma_copy", (("dst", dst), ("src", src)), (dst,), (src,), "dma")
+
+
+def tensor_copy(dst: View, src: View, engine: Engine) -> Instruction:
+    """dst = src with a cast, SBUF or PSUM on either side."""
+    arguments = (("dst", dst), ("src", src), _engine_argument(engine))
+    return Instruction("tensor_copy", arguments, (dst,), (src,), engine)
+
+
+def memset(dst: View, value: float, engine: Engine) -> Instruction:
+    """dst = value everywhere."""
+    arguments = (("dst", dst), ("value", value), _engine_argument(engine))
+    return Instruction("memset", arguments, (dst,), (), engine)
+
+
+def tensor_add(dst: View, data1: View, data2: View, engine: Engine) -> Instruction:
+    """dst = data1 + data2 in fp32; at most one of the two in PSUM."""
+    arguments = (
+        ("dst", dst),
+        ("data1", data1),
+        ("data2", data2),
+        ("op", Symbol("nl.add")),
+        _engine_argument(engine),
+    )
+    return Instruction("tensor_tensor", arguments, (dst,), (data1, data2), engine)
+
+
+def reduce_add(dst: View, data: View) -> Instruction:
+    """dst[P, 1] = sum of data over all its free axes, in fp32 on the vector engine."""
+    rank = len(data.shape)
+    axis: Argument = tuple(range(1, rank)) if rank > 2 else 1
+    arguments = (
+        ("dst", dst),
+        ("op", Symbol("nl.add")),
+        ("data", data),
+        ("axis", axis),
+    )
+    return Instruction("tensor_reduce", arguments, (dst,), (data,), "vector")

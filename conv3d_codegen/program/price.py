@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a program costs by the hardware tables: busy time of each engine."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from conv3d_codegen.dtypes import dtype
+from conv3d_codegen.program.views import (
+    contiguous_run,
+    elements,
+    elements_per_partition,
+    inner_stride,
+)
+from conv3d_codegen.targets.cost import (
+    Access,
+    copy_ns,
+    dma_busy_ns,
+    matmul_ns,
+    memset_ns,
+    reduce_ns,
+    tensor_tensor_ns,
+    transpose_ns,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from conv3d_codegen.program.instructions import Instruction
+    from conv3d_codegen.program.program import Program
+    from conv3d_codegen.program.views import View
+    from conv3d_codegen.targets import TargetSpec
+
+
+@dataclass(frozen=True, slots=True)
+class EngineTimes:
+    """Busy time in ns per engine: tensor, vector, scalar, gpsimd, dma."""
+
+    by_engine: tuple[tuple[str, float], ...]
+
+    @property
+    def bound(self) -> str:
+        """The busiest engine."""
+        return max(self.by_engine, key=lambda row: row[1])[0]
+
+    @property
+    def busiest_ns(self) -> float:
+        """Busy time of the busiest engine: no overlap can beat it."""
+        return max(time for _, time in self.by_engine)
+
+
+def engine_times(program: Program, spec: TargetSpec) -> EngineTimes:
+    """Add up what every instruction keeps its engine busy for."""
+    totals = Counter(dict.fromkeys(("tensor", "vector", "scalar", "gpsimd", "dma"), 0.0))
+    for instruction in program.instructions():
+        totals[instruction.engine] += instruction_ns(instruction, spec)
+    return EngineTimes(tuple(totals.items()))
+
+
+def instruction_ns(instruction: Instruction, spec: TargetSpec) -> float:
+    """Price one instruction."""
+    return _PRICES[instruction.name](instruction, spec)
+
+
+def access(view: View) -> Access:
+    """Describe a view to the cost tables."""
+    return Access(
+        memory=view.buffer.space,
+        itemsize=dtype(view.buffer.dtype).bytes,
+        inner_stride=inner_stride(view),
+    )
+
+
+def _matmul(instruction: Instruction, spec: TargetSpec) -> float:
+    stationary, moving = instruction.reads
+    return matmul_ns(
+        spec,
+        elements_per_partition(moving),
+        stationary_columns=elements_per_partition(stationary),
+        dtype=moving.buffer.dtype,
+        moving=access(moving),
+    )
+
+
+def _transpose(instruction: Instruction, spec: TargetSpec) -> float:
+    (data,) = instruction.reads
+    itemsize = dtype(data.buffer.dtype).bytes
+    return transpose_ns(spec, data.shape[0], elements_per_partition(data), itemsize=itemsize)
+
+
+def _dma(instruction: Instruction, spec: TargetSpec) -> float:
+    (dst,), (src,) = instruction.writes, instruction.reads
+    run = math.gcd(contiguous_run(dst), contiguous_run(src))
+    itemsize = dtype(dst.buffer.dtype).bytes
+    return dma_busy_ns(spec, run * itemsize, elements(dst) // run)
+
+
+def _copy(instruction: Instruction, spec: TargetSpec) -> float:
+    (dst,), (src,) = instruction.writes, instruction.reads
+    columns = elements_per_partition(dst)
+    return copy_ns(spec, instruction.engine, columns, access(src), access(dst))
+
+
+def _memset(instruction: Instruction, spec: TargetSpec) -> float:
+    (dst,) = instruction.writes
+    columns = elements_per_partition(dst)
+    return memset_ns(spec, instruction.engine, columns, access(dst), zero=True)
+
+
+def _tensor_tensor(instruction: Instruction, spec: TargetSpec) -> float:
+    (dst,), (left, right) = instruction.writes, instruction.reads
+    columns = elements_per_partition(dst)
+    inputs = (access(left), access(right))
+    return tensor_tensor_ns(spec, instruction.engine, columns, inputs, access(dst))
+
+
+def _reduce(instruction: Instruction, spec: TargetSpec) -> float:
+    (dst,), (data,) = instruction.writes, instruction.reads
+    return reduce_ns(spec, elements_per_partition(data), access(data), access(dst))
+
+
+_PRICES: dict[str, Callable[[Instruction, TargetSpec], float]] = {
+    "nc_matmul": _matmul,
+    "nc_transpose": _transpose,
+    "dma_copy": _dma,
+    "tensor_copy": _copy,
+    "memset": _memset,
+    "tensor_tensor": _tensor_tensor,
+    "tensor_reduce": _reduce,
+}
