@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`nki.language`: allocation, slices, loops, and the names of types, memories and operators."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from conv3d_codegen.simulator.element_types import ELEMENT_TYPES, ElementType, element_type_of
+from conv3d_codegen.simulator.operators import NAMES, Operator
+from conv3d_codegen.simulator.registers import LoopScope, Register
+from conv3d_codegen.simulator.tensors import (
+    PRIVATE_HBM,
+    PSUM,
+    SBUF,
+    SHARED_HBM,
+    Memory,
+    NkiTensor,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from conv3d_codegen.simulator.core import Core
+
+
+class NoReorder:
+    """`with nl.no_reorder():` keeps program order; hardware loops cannot stand inside."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def __enter__(self) -> None:
+        self._core.keeps_order = True
+
+    def __exit__(self, *_: object) -> None:
+        self._core.keeps_order = False
+
+
+class Language:
+    """The functions of `nki.language` that the simulator executes, for one core."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._identities: dict[tuple[int, str], NkiTensor] = {}
+
+    def members(self) -> dict[str, Any]:
+        """Everything a kernel finds in the module, by name."""
+        functions = {
+            name: getattr(self, name)
+            for name in (
+                "ndarray",
+                "zeros",
+                "ones",
+                "full",
+                "ds",
+                "shared_identity_matrix",
+                "shared_constant",
+                "fori_loop",
+                "program_id",
+                "num_programs",
+                "program_ndim",
+                "no_reorder",
+            )
+        }
+        memories = {
+            "sbuf": SBUF,
+            "psum": PSUM,
+            "hbm": PRIVATE_HBM,
+            "private_hbm": PRIVATE_HBM,
+            "shared_hbm": SHARED_HBM,
+        }
+        operators = {name: Operator(name) for name in NAMES}
+        ranges = dict.fromkeys(("affine_range", "sequential_range", "static_range"), range)
+        return {**operators, **ELEMENT_TYPES, **memories, **ranges, **functions}
+
+    # --- allocation ---------------------------------------------------------------------------
+
+    def ndarray(
+        self, shape: Any, dtype: Any, buffer: Any = SBUF, name: str = "", address: Any = None
+    ) -> NkiTensor:
+        """A tensor whose elements are not initialised."""
+        if address is not None:
+            self._core.report("unsupported", "address=: tensors are placed automatically here")
+        return self._core.allocate(name, *self._checked(shape, dtype, buffer))
+
+    def zeros(self, shape: Any, dtype: Any, buffer: Any = SBUF, name: str = "") -> NkiTensor:
+        """A tensor of zeros."""
+        return self.full(shape, 0.0, dtype, buffer, name)
+
+    def ones(self, shape: Any, dtype: Any, buffer: Any = SBUF, name: str = "") -> NkiTensor:
+        """A tensor of ones."""
+        return self.full(shape, 1.0, dtype, buffer, name)
+
+    def full(
+        self, shape: Any, fill_value: Any, dtype: Any, buffer: Any = SBUF, name: str = ""
+    ) -> NkiTensor:
+        """A tensor filled with a number, by a memset."""
+        from conv3d_codegen.simulator.isa_vector import memset
+
+        tensor = self.ndarray(shape, dtype, buffer, name)
+        value = float(fill_value) if tensor.dtype.is_float else int(fill_value)
+        memset(self._core, self._core.current_line(), {"dst": tensor, "value": value})
+        return tensor
+
+    def shared_identity_matrix(
+        self, n: int, dtype: Any = ELEMENT_TYPES["uint8"], dst: NkiTensor | None = None
+    ) -> NkiTensor:
+        """An identity in SBUF, the same tensor for every use of a size and type."""
+        key = (n, dtype.name)
+        if dst is None and key not in self._identities:
+            self._identities[key] = self._core.allocate("", (n, n), dtype, SBUF)
+        tensor = dst if dst is not None else self._identities[key]
+        self._core.store(tensor, np.eye(n, dtype=np.float32), self._core.current_line())
+        return tensor
+
+    def shared_constant(self, constant: Any) -> NkiTensor:
+        """A numpy array, stored with the kernel and found in shared HBM."""
+        values = np.asarray(constant)
+        dtype = element_type_of(values.dtype)
+        if dtype is None:
+            raise self._core.stop("dtype", f"shared_constant: no element type for {values.dtype}")
+        return self._core.wrap_input("", values, dtype)
+
+    def _checked(
+        self, shape: Any, dtype: Any, buffer: Any
+    ) -> tuple[tuple[int, ...], ElementType, Memory]:
+        """Shape, type and memory of an allocation; stops where no tensor can be made of them."""
+        core = self._core
+        if not isinstance(dtype, ElementType) or not isinstance(buffer, Memory):
+            raise core.stop("operand-type", f"ndarray(dtype={dtype!r}, buffer={buffer!r})")
+        extents = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+        if not extents or any(type(extent) is not int or extent < 1 for extent in extents):
+            raise core.stop("tensor-shape", f"{extents} is not a shape")
+        if buffer.is_on_chip:
+            if extents[0] > core.spec.partitions:
+                core.report(
+                    "tensor-shape", f"{extents}: {extents[0]} partitions, 128 exist on chip"
+                )
+            if len(extents) < 2:
+                raise core.stop("tensor-shape", f"{extents}: on chip at least two axes are needed")
+        if buffer is PSUM:
+            size = prod(extents[1:]) * dtype.bytes
+            if size > core.spec.psum_bytes_per_partition:
+                core.report("psum-capacity", f"{extents} of {dtype} takes {size} bytes of 16384")
+        return extents, dtype, buffer
+
+    # --- views, loops, cores ------------------------------------------------------------------
+
+    def ds(self, start: int, size: int) -> slice:
+        """A slice by start and size."""
+        return slice(start, start + size)
+
+    def fori_loop(
+        self, lower: int, upper: int, body_fun: Callable[[Register], None], step: int = 1
+    ) -> None:
+        """A hardware loop: the body runs once per value of its register."""
+        core = self._core
+        if not all(type(bound) is int for bound in (lower, upper, step)) or step < 1:
+            raise core.stop("loop-form", f"fori_loop({lower!r}, {upper!r}, step={step!r})")
+        if core.keeps_order:
+            core.report("loop-form", "fori_loop inside no_reorder")
+        for value in range(lower, upper, step):
+            scope = LoopScope(is_first=value == lower)
+            core.enter_loop(scope)
+            body_fun(Register(value, core.report))
+            core.leave_loop(scope)
+
+    def program_id(self, axis: int = 0) -> int:
+        """Number of the physical core."""
+        return self._core.rank if axis == 0 else 0
+
+    def num_programs(self, axes: int = 0) -> int:
+        """Number of physical cores."""
+        return self._core.exchange.size if axes == 0 else 1
+
+    def program_ndim(self) -> int:
+        """Rank of the launch grid."""
+        return 1 if self._core.exchange.size > 1 else 0
+
+    def no_reorder(self) -> NoReorder:
+        """Keep program order."""
+        return NoReorder(self._core)
