@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Proof that a kernel is right: its text is executed by the simulator and compared with numpy."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from conv3d_codegen.api import EmitOptions, emit
+from conv3d_codegen.simulator import simulate
+from conv3d_codegen.verify.check import GradientCheck, check_gradients
+from conv3d_codegen.verify.header import geometry_of, key_of
+from conv3d_codegen.verify.inputs import make_inputs
+
+if TYPE_CHECKING:
+    from conv3d_codegen.geometry import ConvGeometry
+    from conv3d_codegen.simulator import SimulationResult, Violation
+    from conv3d_codegen.verify.inputs import InputKind
+
+__all__ = [
+    "GradientCheck",
+    "VerifyReport",
+    "geometry_of",
+    "key_of",
+    "make_inputs",
+    "verify_geometry",
+    "verify_source",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyReport:
+    """What running a kernel showed. It passed if every gradient did and no rule was broken."""
+
+    key: str
+    inputs: InputKind
+    seed: int
+    gradients: tuple[GradientCheck, ...]
+    run: SimulationResult
+
+    @property
+    def violations(self) -> tuple[Violation, ...]:
+        """The rules that the kernel breaks, by line."""
+        return self.run.violations
+
+    @property
+    def passed(self) -> bool:
+        """Whether the kernel is right."""
+        return not self.violations and all(check.passed for check in self.gradients)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the report as plain values."""
+        return {
+            "passed": self.passed,
+            "key": self.key,
+            "inputs": self.inputs,
+            "seed": self.seed,
+            "gradients": [asdict(check) for check in self.gradients],
+            "violations": [asdict(violation) for violation in self.violations],
+            "instructions": self.run.counts.text,
+            "makespan_us": self.run.timeline.makespan_us,
+            "pe_utilisation": self.run.timeline.pe_utilisation,
+        }
+
+
+def verify_geometry(
+    geometry: ConvGeometry,
+    options: EmitOptions | None = None,
+    *,
+    inputs: InputKind = "integers",
+    seed: int = 0,
+) -> VerifyReport:
+    """Emit the kernel of a geometry and verify its text."""
+    options = options or EmitOptions()
+    kernel = emit(geometry, options)
+    return verify_source(
+        kernel.source, geometry, filename=f"{kernel.name}.py", inputs=inputs, seed=seed
+    )
+
+
+def verify_source(
+    source: str,
+    geometry: ConvGeometry | None = None,
+    *,
+    filename: str = "<kernel>",
+    inputs: InputKind = "integers",
+    seed: int = 0,
+) -> VerifyReport:
+    """Verify the text of a kernel, also one edited by hand.
+
+    Args:
+        source: the whole kernel file.
+        geometry: what the kernel should compute; read from its header if not given.
+        filename: how messages name the file.
+        inputs: small integers, whose result must be exact, or normal values within a bound.
+        seed: of the random inputs.
+
+    Raises:
+        RequestError: the geometry is not given and not in the header.
+    """
+    geometry = geometry or geometry_of(source, filename)
+    operands = make_inputs(geometry, inputs, seed)
+    arguments = (operands.dy, operands.x, operands.w)
+    result = simulate(source, arguments, target=geometry.target, filename=filename)
+    return VerifyReport(
+        key=geometry.key(),
+        inputs=inputs,
+        seed=seed,
+        gradients=check_gradients(geometry, operands, inputs, result.outputs),
+        run=result,
+    )
