@@ -158,8 +158,10 @@ def _solve(formula: str, axis: Mapping[str, int], **places: int) -> int:
     return _compiled(formula)({**axis, **places})
 
 
-# How many taps and phases a description spells out before it only counts the rest.
-_SPELLED_OUT = 6
+# How far a description spells out phases and taps before it only counts the rest, so that it stays
+# readable, and its lines fit a comment, for any extents.
+_PHASES_SPELLED_OUT = 6
+_COLUMNS_OF_TAPS = 42
 
 
 def describe_maps(geometry: ConvGeometry) -> tuple[str, ...]:
@@ -184,12 +186,15 @@ def describe_axis_map(name: str, maps: AxisMap) -> tuple[str, ...]:
     """Tell one axis's maps in numbers."""
     axis = maps.axis
     inside = [f"t={tap} o={_span(*maps.tap_range(tap))}" for tap in range(axis.kernel)]
+    spelled, rest = maps.phases[:_PHASES_SPELLED_OUT], maps.phases[_PHASES_SPELLED_OUT:]
     lines = [
         f"{name}: I={axis.size} K={axis.kernel} s={axis.stride} d={axis.dilation} "
         f"p={axis.pad_before}+{axis.pad_after} O={maps.out}",
-        f"  inside: {', '.join(_elide(inside))}",
-        *_elide([f"  {_describe_phase(phase, axis.stride)}" for phase in maps.phases]),
+        f"  inside: {_listed(inside)}",
+        *(f"  {_describe_phase(phase, axis.stride)}" for phase in spelled),
     ]
+    if rest:
+        lines.append(f"  ... {len(rest)} more phases")
     if maps.unread_tail:
         lines.append(f"  positions {_span(axis.size - maps.unread_tail, axis.size - 1)}: no window")
     return tuple(lines)
@@ -202,7 +207,7 @@ def _describe_phase(phase: Phase, stride: int) -> str:
     return (
         f"r={phase.residue}: q={_span(phase.first_q, phase.first_q + phase.count - 1)}, "
         f"i={_span(phase.first_input, last_input)}{step}: "
-        f"{', '.join(_elide(sources)) or 'no tap, zero'}"
+        f"{_listed(sources) or 'no tap, zero'}"
     )
 
 
@@ -213,10 +218,12 @@ def _span(first: int, last: int) -> str:
     return str(first) if first == last else f"{first}..{last}"
 
 
-def _elide(items: list[str]) -> list[str]:
-    """Keep the first few of many items, and count the rest."""
-    if len(items) <= _SPELLED_OUT:
-        return items
-    kept = items[: _SPELLED_OUT - 1]
-    indent = " " * (len(items[0]) - len(items[0].lstrip()))
-    return [*kept, f"{indent}... {len(items) - len(kept)} more"]
+def _listed(items: list[str]) -> str:
+    """Join the first items, as many as there is room for, and count the rest."""
+    kept = 0
+    columns = 0
+    while kept < len(items) and columns + len(items[kept]) <= _COLUMNS_OF_TAPS:
+        columns += len(items[kept]) + 2
+        kept += 1
+    rest = [f"... {len(items) - kept} more"] if kept < len(items) else []
+    return ", ".join([*items[:kept], *rest])
