@@ -11,7 +11,7 @@ import numpy as np
 from conv3d_codegen.simulator.cell_map import CellMap
 from conv3d_codegen.simulator.rules import KernelStopped
 from conv3d_codegen.simulator.tensors import INPUT, PSUM, SHARED_HBM, NkiTensor, Storage
-from conv3d_codegen.simulator.trace import Counts, Operand, Step
+from conv3d_codegen.simulator.trace import BARRIER, Counts, Operand, Step
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -193,6 +193,7 @@ class Core:
     def enter_loop(self, scope: LoopScope) -> None:
         """Start one execution of a loop body; accumulations do not reach into it."""
         self._close_accumulations()
+        self.trace.append(Step(BARRIER, "", self.current_line(), 0.0, (), ()))
         self.scopes.append(scope)
 
     def leave_loop(self, scope: LoopScope) -> None:
@@ -200,6 +201,7 @@ class Core:
         self.scopes.pop()
         scope.is_open = False
         self._close_accumulations()
+        self.trace.append(Step(BARRIER, "", self.current_line(), 0.0, (), ()))
 
     def _close_accumulations(self) -> None:
         for storage in self.storages:

@@ -12,11 +12,13 @@ import numpy as np
 from conv3d_codegen.simulator.core import Core
 from conv3d_codegen.simulator.element_types import element_type_of
 from conv3d_codegen.simulator.exchange import Exchange
+from conv3d_codegen.simulator.lifetimes import lifetimes, memory_peaks
 from conv3d_codegen.simulator.modules import make_modules
 from conv3d_codegen.simulator.rules import KernelStopped, Violation, ViolationLog
 from conv3d_codegen.simulator.signatures import Signatures, parse_versions
-from conv3d_codegen.simulator.tensors import SHARED_HBM, NkiTensor
+from conv3d_codegen.simulator.tensors import OUTPUT, SHARED_HBM, NkiTensor
 from conv3d_codegen.simulator.text import ParsedKernel
+from conv3d_codegen.simulator.timeline import Timeline, build_timeline
 from conv3d_codegen.simulator.trace import Counts
 from conv3d_codegen.targets import target as find_target
 
@@ -41,6 +43,7 @@ class SimulationResult:
     outputs: tuple[Cells, ...]
     violations: tuple[Violation, ...]
     counts: Counts = field(default_factory=Counts)
+    timeline: Timeline = field(default_factory=Timeline)
     sbuf_peak_bytes: int = 0
     psum_peak_banks: int = 0
 
@@ -57,14 +60,22 @@ def simulate(
     spec = find_target(target)
     signatures = Signatures(parse_versions(nki))
     parsed = ParsedKernel(source, filename, signatures)
-    if not parsed.is_executable or parsed.tree is None:
+    if not parsed.is_executable:
         return SimulationResult((), parsed.log.sorted())
-    code = compile(parsed.tree, filename, "exec")
+    code = compile(source, filename, "exec", dont_inherit=True)
     core = Core(spec, parsed.log, filename, Exchange(1))
     with np.errstate(all="ignore"):
         returned = _run(core, signatures, code, parsed.entry, inputs)
         outputs = _collect(core, returned)
-    return SimulationResult(outputs, parsed.log.sorted(), core.counts)
+    peaks = memory_peaks(core.trace, lifetimes(core.trace), spec, parsed.log)
+    return SimulationResult(
+        outputs=outputs,
+        violations=parsed.log.sorted(),
+        counts=core.counts,
+        timeline=build_timeline([core.trace], spec, core.counts.macs),
+        sbuf_peak_bytes=peaks.sbuf_bytes,
+        psum_peak_banks=peaks.psum_banks,
+    )
 
 
 def _run(
@@ -119,6 +130,7 @@ def _collect(core: Core, returned: Any) -> tuple[Cells, ...]:
         if not isinstance(tensor, NkiTensor):
             core.violate(0, "output-buffer", f"returned {type(tensor).__name__}, not a tensor")
             continue
+        tensor.storage.role = OUTPUT
         _check_output(core, tensor)
         outputs.append(tensor.array.astype(tensor.dtype.numpy))
     return tuple(outputs)

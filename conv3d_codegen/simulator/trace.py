@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 # Upper ends of the run-length buckets, in bytes; the last bucket is open.
 RUN_BUCKETS = (64, 256, 512, 2048)
 SHORT_RUN_BYTES = 512
+# Kinds of steps that are no instructions of an engine: all engines of a core meet between
+# iterations of a hardware loop, and the cores of a run meet at a barrier.
+BARRIER = "loop barrier"
+CORE_BARRIER = "core_barrier"
 
 
 class Operand(NamedTuple):
