@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING
 
 import click
 import pytest
-from click.testing import CliRunner, Result
 
 from conv3d_codegen.cli.main import COMMANDS, main
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable
 
+    from click.testing import Result
 
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(main, list(arguments))
+    Run = Callable[..., Result]
 
 
 def test_help_lists_every_command_and_loads_none() -> None:
@@ -70,7 +69,7 @@ def test_every_command_exists_and_takes_json(name: str) -> None:
     ],
     ids=" ".join,
 )
-def test_a_wrong_request_is_one_line_and_2(arguments: list[str]) -> None:
+def test_a_wrong_request_is_one_line_and_2(run: Run, arguments: list[str]) -> None:
     result = run(*arguments)
     assert result.exit_code == 2
     assert result.stdout == ""
@@ -78,17 +77,17 @@ def test_a_wrong_request_is_one_line_and_2(arguments: list[str]) -> None:
     assert result.stderr.count("\n") == 1
 
 
-def test_without_a_command_help_is_shown() -> None:
+def test_without_a_command_help_is_shown(run: Run) -> None:
     assert "Commands:" in run().stdout
 
 
-def test_doctor_and_targets_print_json() -> None:
+def test_doctor_and_targets_print_json(run: Run) -> None:
     assert json.loads(run("doctor", "--json").stdout)["libraries"]["numpy"]
     assert json.loads(run("targets", "--json").stdout)["trn2"]["partitions"] == 128
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pipes end differently there")
-def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
+def test_a_reader_that_goes_away_is_no_error() -> None:
     read, write = os.pipe()
     os.close(read)
     command = [sys.executable, "-m", "conv3d_codegen", "targets"]

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels of random geometries are exact and break no rule."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from conv3d_codegen.verify import verify_geometry
+from strategies import geometries
+
+if TYPE_CHECKING:
+    from conv3d_codegen.geometry import ConvGeometry
+
+PATIENT = settings(deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def check(geometry: ConvGeometry) -> None:
+    report = verify_geometry(geometry)
+    assert not report.violations, geometry.key()
+    assert all(result.exact for result in report.gradients), geometry.key()
+
+
+@settings(PATIENT, max_examples=100, derandomize=True)
+@given(geometries(features=["gradients"]))
+def test_a_hundred_geometries(geometry: ConvGeometry) -> None:
+    check(geometry)
+
+
+@settings(PATIENT, max_examples=20, derandomize=True)
+@given(geometries(max_channels=40), st.sampled_from(["fp16", "fp32"]))
+def test_other_element_types(geometry: ConvGeometry, dtype: str) -> None:
+    check(replace(geometry, dtype=dtype, out_dtype=""))
+
+
+@settings(PATIENT, max_examples=20, derandomize=True)
+@given(geometries(max_channels=40), st.integers(0, 2**32 - 1))
+def test_normal_values_stay_within_the_bound(geometry: ConvGeometry, seed: int) -> None:
+    report = verify_geometry(geometry, inputs="normal", seed=seed)
+    assert report.passed, [result.verdict for result in report.gradients]
+
+
+@pytest.mark.sweep
+@settings(PATIENT, max_examples=2000)
+@given(geometries(features=["gradients"]))
+def test_two_thousand_geometries(geometry: ConvGeometry) -> None:
+    check(geometry)
