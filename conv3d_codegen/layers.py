@@ -110,8 +110,8 @@ def format_layers(layers: Iterable[Layer], filename: str) -> str:
     """Write a LAYERS file's text, an entry per line of JSON or per table of TOML."""
     entries = [_entry(layer) for layer in layers]
     if _is_toml(filename):
-        tables = ("".join(f"{k} = {_json(v)}\n" for k, v in entry.items()) for entry in entries)
-        return "\n".join(f"[[layers]]\n{table}" for table in tables)
+        tables = ("".join(f"{k} = {_toml(v)}\n" for k, v in entry.items()) for entry in entries)
+        return "\n".join(f"[[layers]]\n{table}" for table in tables) or "layers = []\n"
     return "[\n" + ",\n".join(map(_json, entries)) + "\n]\n"
 
 
@@ -182,6 +182,11 @@ def _shortest(values: Sequence[int]) -> int | list[int]:
 
 def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
+
+
+def _toml(value: Any) -> str:
+    """Write a value as TOML, which is JSON here but for one character that has to be escaped."""
+    return _json(value).replace("\x7f", "\\u007f")
 
 
 def _is_toml(filename: str) -> bool:

@@ -11,7 +11,8 @@ import pytest
 
 from conv3d_codegen import errors
 from conv3d_codegen.errors import EmptyProblem, RequestError, RuleError
-from conv3d_codegen.geometry import ConvGeometry
+from conv3d_codegen.geometry import ConvGeometry, rules
+from conv3d_codegen.targets import TARGETS
 
 TRANSPOSED = {"transposed": True, "stride": 2}
 
@@ -132,3 +133,7 @@ def test_errors_survive_pickling() -> None:
     )
     plain = pickle.loads(pickle.dumps(RequestError("some-code", "some message")))
     assert str(plain) == "some-code: some message"
+
+
+def test_geometries_name_exactly_the_targets_with_a_hardware_table() -> None:
+    assert set(rules.TARGETS) == set(TARGETS)
