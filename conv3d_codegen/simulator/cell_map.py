@@ -75,7 +75,8 @@ class CellMap:
     def count(self, value: Any) -> int:
         """How many elements, over all partitions, hold the value."""
         return sum(
-            (end - first) * int(np.count_nonzero(cells == value)) for first, end, cells in self.rows()
+            (end - first) * int(np.count_nonzero(cells == value))
+            for first, end, cells in self.rows()
         )
 
     def merge(self, other: CellMap) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from conv3d_codegen.simulator.cell_map import CellMap
 from conv3d_codegen.simulator.rules import KernelStopped
 from conv3d_codegen.simulator.tensors import INPUT, PSUM, SHARED_HBM, NkiTensor, Storage
-from conv3d_codegen.simulator.trace import BARRIER, Counts, Operand, Step
+from conv3d_codegen.simulator.trace import BARRIER, CORE_BARRIER, Counts, Operand, Step
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,12 +36,12 @@ class Core:
         self.filename = filename
         self.trace: list[Step] = []
         self.counts = Counts()
-        self.storages: list[Storage] = []
         self.scopes: list[LoopScope] = []
         self.keeps_order = False
         self.chains = 0
         self._log = log
         self._names: dict[str, int] = {}
+        self._psum_tensors: list[Storage] = []
 
     # --- reporting ----------------------------------------------------------------------------
 
@@ -76,28 +76,29 @@ class Core:
         line = self.current_line()
         if name:
             self.claim_name(name, line)
+        storage = Storage(name, shape, dtype, memory, line)
         if memory is SHARED_HBM:
-            storage, cells = self.exchange.shared_tensor(self, name, shape, dtype, line)
+            storage, cells = self.exchange.shared_tensor(self, storage)
         else:
-            storage = Storage(name, shape, dtype, memory, line)
+            storage.index = self.exchange.next_index()
             cells = storage.new_cells()
         if memory is PSUM:
             banks = -(-storage.bytes_per_partition // self.spec.psum_bank_bytes)
             storage.opened = CellMap(storage.partitions, storage.free, np.int32)
             storage.opened_banks = CellMap(storage.partitions, banks, np.int32)
+            self._psum_tensors.append(storage)
         if self.scopes:
             storage.scope = self.scopes[-1]
-        self._register(storage)
-        return NkiTensor.whole(storage, cells, self.report)
+        return NkiTensor.whole(storage, cells, self)
 
     def wrap_input(self, name: str, values: Cells, dtype: ElementType) -> NkiTensor:
         """A kernel argument in HBM, holding a copy of the values."""
         storage = Storage(name, values.shape, dtype, SHARED_HBM, 0)
         storage.role = INPUT
         storage.written = [None]
-        self._register(storage)
+        storage.index = self.exchange.next_index()
         cells = values.astype(dtype.held).reshape(-1)
-        return NkiTensor.whole(storage, cells, self.report)
+        return NkiTensor.whole(storage, cells, self)
 
     def claim_name(self, name: str, line: int) -> None:
         """Note a tensor's or instruction's name; a second use is a violation."""
@@ -112,10 +113,6 @@ class Core:
     def is_first_pass(self) -> bool:
         """Whether this execution is the first of its text: not a later loop iteration."""
         return all(scope.is_first for scope in self.scopes)
-
-    def _register(self, storage: Storage) -> None:
-        storage.index = len(self.storages)
-        self.storages.append(storage)
 
     # --- reads and writes ---------------------------------------------------------------------
 
@@ -177,7 +174,9 @@ class Core:
     def _check_broadcast(self, tensor: NkiTensor, line: int) -> None:
         for stride, count in zip(tensor.strides, tensor.shape, strict=True):
             if stride == 0 and count > 1:
-                self.violate(line, "broadcast-write", f"{tensor.name} is written with a stride of 0")
+                self.violate(
+                    line, "broadcast-write", f"{tensor.name} is written with a stride of 0"
+                )
 
     def _note_rewrite(self, tensor: NkiTensor, line: int, *, updates: bool) -> None:
         storage = tensor.storage
@@ -204,9 +203,13 @@ class Core:
         self.trace.append(Step(BARRIER, "", self.current_line(), 0.0, (), ()))
 
     def _close_accumulations(self) -> None:
-        for storage in self.storages:
+        for storage in self._psum_tensors:
             if storage.opened is not None:
                 storage.opened.fill(0)
+
+    def mark_meeting(self, line: int) -> None:
+        """Note in the trace that the core waits for the other one."""
+        self.trace.append(Step(CORE_BARRIER, "", line, 0.0, (), ()))
 
     # --- the trace ----------------------------------------------------------------------------
 

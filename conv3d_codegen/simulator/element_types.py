@@ -91,10 +91,7 @@ ELEMENT_TYPES = {
     )
 }
 
-_BY_NUMPY = {
-    element_type.numpy: element_type
-    for element_type in reversed(ELEMENT_TYPES.values())
-}
+_BY_NUMPY = {element_type.numpy: element_type for element_type in reversed(ELEMENT_TYPES.values())}
 
 
 def element_type_of(declared: np.dtype[Any]) -> ElementType | None:

@@ -10,10 +10,9 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from conv3d_codegen.simulator.rules import KernelStopped
-
 if TYPE_CHECKING:
-    from conv3d_codegen.simulator.tensors import NkiTensor, Report
+    from conv3d_codegen.simulator.core import Core
+    from conv3d_codegen.simulator.tensors import NkiTensor
 
 Geometry = tuple[tuple[int, ...], tuple[int, ...], int]
 
@@ -41,9 +40,9 @@ def merged_axes(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[tuple[
     return merged
 
 
-def index_view(tensor: NkiTensor, key: Any, report: Report) -> Geometry:
+def index_view(tensor: NkiTensor, key: Any, core: Core) -> Geometry:
     """`tensor[key]` with integers, slices and `...`."""
-    keys = _complete_keys(key, len(tensor.shape), report)
+    keys = _complete_keys(key, len(tensor.shape), core)
     on_chip = tensor.storage.memory.is_on_chip
     shape: list[int] = []
     strides: list[int] = []
@@ -51,13 +50,13 @@ def index_view(tensor: NkiTensor, key: Any, report: Report) -> Geometry:
     for axis, item in enumerate(keys):
         size, stride = tensor.shape[axis], tensor.strides[axis]
         if isinstance(item, slice):
-            start, count, step = _resolve_slice(item, size, axis, report)
+            start, count, step = _resolve_slice(item, size, axis, core)
             if axis == 0 and on_chip and step != 1:
-                report("partition-step", f"step {step} on the partition axis")
+                core.report("partition-step", f"step {step} on the partition axis")
             shape.append(count)
             strides.append(stride * step)
         else:
-            start = _resolve_integer(item, size, axis, report)
+            start = _resolve_integer(item, size, axis, core)
             if axis == 0 and on_chip:  # an integer keeps the partition axis
                 shape.append(1)
                 strides.append(stride)
@@ -68,67 +67,59 @@ def index_view(tensor: NkiTensor, key: Any, report: Report) -> Geometry:
     return tuple(shape), tuple(strides), offset
 
 
-def reshape_view(tensor: NkiTensor, shape: tuple[int, ...], report: Report) -> Geometry:
+def reshape_view(tensor: NkiTensor, shape: tuple[int, ...], core: Core) -> Geometry:
     """`tensor.reshape(shape)`."""
     on_chip = tensor.storage.memory.is_on_chip
     given = f"reshape of {tensor.name} {tensor.shape} to {shape}"
     if prod(shape) != prod(tensor.shape):
-        report("reshape", f"{given}: element counts differ")
-        raise KernelStopped
+        raise core.stop("reshape", f"{given}: element counts differ")
     if on_chip and shape[0] != tensor.shape[0]:
-        report("reshape", f"{given}: the partition axis cannot change")
+        core.report("reshape", f"{given}: the partition axis cannot change")
     contiguous = tensor.is_whole if on_chip else tensor.is_contiguous()
     if not contiguous:
-        report("reshape", f"{given}: only whole contiguous tensors can be reshaped")
-        raise KernelStopped
+        raise core.stop("reshape", f"{given}: only whole contiguous tensors can be reshaped")
     strides = [1] * len(shape)
     for axis in range(len(shape) - 2, -1, -1):
         strides[axis] = strides[axis + 1] * shape[axis + 1]
     return shape, tuple(strides), tensor.offset
 
 
-def ap_view(
-    tensor: NkiTensor, pattern: list[tuple[int, ...]], offset: int, report: Report
-) -> Geometry:
+def ap_view(tensor: NkiTensor, pattern: list[tuple[int, ...]], offset: int, core: Core) -> Geometry:
     """`tensor.ap(pattern, offset)`."""
     storage = tensor.storage
     given = f"ap on {tensor.name}"
     if not tensor.is_whole:
-        report("ap-base", f"{given}: call it on the tensor that nl.ndarray returned")
+        core.report("ap-base", f"{given}: call it on the tensor that nl.ndarray returned")
     steps = tuple(step for step, _ in pattern)
     counts = tuple(count for _, count in pattern)
     if any(step < 0 for step in steps) or any(count < 1 for count in counts):
-        report("ap-pattern", f"{given}: steps must not be negative, counts at least 1")
-        raise KernelStopped
+        raise core.stop("ap-pattern", f"{given}: steps must not be negative, counts at least 1")
     if storage.memory.is_on_chip and steps[0] != storage.free:
-        report(
+        raise core.stop(
             "ap-pattern",
             f"{given}: the first pair must step {storage.free} elements, one partition",
         )
-        raise KernelStopped
     first = 1 if storage.memory.is_on_chip else 0
     span = sum(s * (c - 1) for s, c in zip(steps[first:], counts[first:], strict=True))
     start = offset % storage.free if first else offset
     last_partition = offset // storage.free + counts[0] if first else 0
     if start + span >= storage.free or offset < 0 or last_partition > storage.partitions:
-        report("ap-pattern", f"{given}: offset {offset} and {pattern} leave the tensor")
-        raise KernelStopped
+        raise core.stop("ap-pattern", f"{given}: offset {offset} and {pattern} leave the tensor")
     return counts, steps, offset
 
 
-def _complete_keys(key: Any, rank: int, report: Report) -> list[Any]:
+def _complete_keys(key: Any, rank: int, core: Core) -> list[Any]:
     """One key per axis: the ellipsis and missing trailing axes become full slices."""
     keys = list(key) if isinstance(key, tuple) else [key]
     ellipses = [position for position, item in enumerate(keys) if item is Ellipsis]
     missing = rank - len(keys) + len(ellipses)
     if missing < 0 or len(ellipses) > 1:
-        report("slice-range", f"{len(keys)} indices for a tensor of rank {rank}")
-        raise KernelStopped
+        raise core.stop("slice-range", f"{len(keys)} indices for a tensor of rank {rank}")
     position = ellipses[0] if ellipses else len(keys)
     return keys[:position] + [slice(None)] * missing + keys[position + len(ellipses) :]
 
 
-def _resolve_slice(item: slice, size: int, axis: int, report: Report) -> tuple[int, int, int]:
+def _resolve_slice(item: slice, size: int, axis: int, core: Core) -> tuple[int, int, int]:
     """(start, count, step); a slice out of range is moved back inside, keeping its extent."""
     start, stop, step = item.start, item.stop, item.step
     if start is None:
@@ -144,19 +135,18 @@ def _resolve_slice(item: slice, size: int, axis: int, report: Report) -> tuple[i
     if 0 <= start < stop <= size and step >= 1:
         return start, -(-(stop - start) // step), step
     text = f"{item.start}:{item.stop}" + (f":{item.step}" if item.step is not None else "")
-    report("slice-range", f"[{text}] on axis {axis} of extent {size}")
+    message = f"[{text}] on axis {axis} of extent {size}"
     if step < 1 or stop <= start or stop - start > size:
-        raise KernelStopped
-    count = -(-(stop - start) // step)
-    return max(0, min(start, size - (stop - start))), count, step
+        raise core.stop("slice-range", message)
+    core.report("slice-range", message)
+    return max(0, min(start, size - (stop - start))), -(-(stop - start) // step), step
 
 
-def _resolve_integer(item: Any, size: int, axis: int, report: Report) -> int:
+def _resolve_integer(item: Any, size: int, axis: int, core: Core) -> int:
     if isinstance(item, bool) or not isinstance(item, int):
-        report("operand-type", f"axis {axis} is indexed with {type(item).__name__}")
-        raise KernelStopped
+        raise core.stop("operand-type", f"axis {axis} is indexed with {type(item).__name__}")
     position = item + size if item < 0 else item
     if not 0 <= position < size:
-        report("slice-range", f"[{item}] on axis {axis} of extent {size}")
+        core.report("slice-range", f"[{item}] on axis {axis} of extent {size}")
         return size - 1
     return position

@@ -109,9 +109,7 @@ def _check_operands(core: Core, line: int, kind: str, dst: NkiTensor, src: NkiTe
                     line, "access-rank", f"{kind}: {operand.name} has {axes} dimensions, 5 possible"
                 )
     if dst.shape != src.shape:
-        core.violate(
-            line, "shape", f"{kind}: {dst.name} {dst.shape} from {src.name} {src.shape}"
-        )
+        core.violate(line, "shape", f"{kind}: {dst.name} {dst.shape} from {src.name} {src.shape}")
         return False
     return True
 
@@ -150,9 +148,7 @@ def _record_copy(
     core.record(kind, "dma", line, ns, sources, (dst,), shared_ns=shared)
 
 
-def _count_bytes(
-    core: Core, dst: NkiTensor, sources: tuple[NkiTensor, ...], written: int
-) -> None:
+def _count_bytes(core: Core, dst: NkiTensor, sources: tuple[NkiTensor, ...], written: int) -> None:
     counts = core.counts
     from_hbm = [s for s in sources if not s.storage.memory.is_on_chip]
     counts.dma_in_bytes += sum(s.size * s.dtype.bytes for s in from_hbm)

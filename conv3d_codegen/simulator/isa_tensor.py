@@ -164,7 +164,9 @@ def _tile_rows(call: _Matmul, args: Args) -> tuple[int, int]:
             )
     first = call.dst.region.first_partition if call.dst.storage.memory.is_on_chip else 0
     if first != position[1] or call.dst.shape[0] > size[1]:
-        call.violate("matmul-tile", f"dst starts at partition {first}, its column tile at {position[1]}")
+        call.violate(
+            "matmul-tile", f"dst starts at partition {first}, its column tile at {position[1]}"
+        )
     if call.double_row and size[1] != spec.matmul_max_stationary_columns:
         call.violate("matmul-mode", "double_row and column tiling exclude each other")
     return position[0] // _ROW_GROUP, (position[0] + size[0]) // _ROW_GROUP
@@ -262,9 +264,7 @@ def _vector_transpose(core: Core, line: int, dst: NkiTensor, data: NkiTensor) ->
     core.record("nc_transpose", "vector", line, ns, (data,), (dst,))
 
 
-def _store_transposed(
-    core: Core, line: int, kind: str, dst: NkiTensor, data: NkiTensor
-) -> bool:
+def _store_transposed(core: Core, line: int, kind: str, dst: NkiTensor, data: NkiTensor) -> bool:
     columns = data.free_elements
     limit = core.spec.partitions
     if dst.dtype is not data.dtype:

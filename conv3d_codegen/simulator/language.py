@@ -165,7 +165,7 @@ class Language:
         for value in range(lower, upper, step):
             scope = LoopScope(is_first=value == lower)
             core.enter_loop(scope)
-            body_fun(Register(value, core.report))
+            body_fun(Register(value, core))
             core.leave_loop(scope)
 
     def program_id(self, axis: int = 0) -> int:

@@ -53,7 +53,15 @@ INSTRUCTIONS: dict[str, Implementation] = {
         tensor_tensor,
     )
 }
-_ENUMS = ("engine", "dge_mode", "oob_mode", "matmul_perf_mode", "reduce_cmd", "dma_engine", "nc_version")
+_ENUMS = (
+    "engine",
+    "dge_mode",
+    "oob_mode",
+    "matmul_perf_mode",
+    "reduce_cmd",
+    "dma_engine",
+    "nc_version",
+)
 
 
 class Module:
@@ -100,7 +108,9 @@ def make_modules(core: Core, signatures: Signatures) -> Module:
         core,
         {
             "jit": _jit,
-            "isa": Module("nisa", core, {**isa, **engines, **enums, "get_nc_version": lambda: version}),
+            "isa": Module(
+                "nisa", core, {**isa, **engines, **enums, "get_nc_version": lambda: version}
+            ),
             "language": Module("nl", core, language),
         },
     )

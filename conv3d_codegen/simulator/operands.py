@@ -56,9 +56,7 @@ def member(core: Core, line: int, value: Any, enum: str, default: str) -> str:
     return default
 
 
-def pick_engine(
-    core: Core, line: int, kind: str, args: Args, allowed: tuple[str, ...]
-) -> str:
+def pick_engine(core: Core, line: int, kind: str, args: Args, allowed: tuple[str, ...]) -> str:
     """The engine that executes: the one named, or the first allowed where none is."""
     name = member(core, line, args.get("engine"), "engine", "unknown")
     if name == "unknown":
@@ -149,7 +147,9 @@ def _access(memory: str, itemsize: int, is_float: bool, inner_stride: int) -> Ac
 def access(tensor: NkiTensor) -> Access:
     """What the operand's memory traffic costs."""
     stride = 1
-    for extent, candidate in zip(reversed(tensor.shape[1:]), reversed(tensor.strides[1:]), strict=True):
+    for extent, candidate in zip(
+        reversed(tensor.shape[1:]), reversed(tensor.strides[1:]), strict=True
+    ):
         if extent > 1:
             stride = candidate
             break

@@ -30,9 +30,7 @@ def _banks(core: Core, dst: NkiTensor) -> tuple[int, int]:
 def _bank_region(core: Core, dst: NkiTensor) -> Region:
     first, last = _banks(core, dst)
     region = dst.region
-    return Region(
-        region.first_partition, region.end_partition, first, (last - first + 1,), (1,)
-    )
+    return Region(region.first_partition, region.end_partition, first, (last - first + 1,), (1,))
 
 
 def check_bank(core: Core, line: int, kind: str, dst: NkiTensor) -> None:

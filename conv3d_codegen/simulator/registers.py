@@ -5,10 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from conv3d_codegen.simulator.rules import KernelStopped
-
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from conv3d_codegen.simulator.core import Core
 
 
 class LoopScope:
@@ -24,15 +22,14 @@ class LoopScope:
 class Register:
     """A virtual register: usable as `scalar_offset` of `ap`, and as nothing else."""
 
-    __slots__ = ("_report", "value")
+    __slots__ = ("_core", "value")
 
-    def __init__(self, value: int, report: Callable[[str, str], None]) -> None:
+    def __init__(self, value: int, core: Core) -> None:
         self.value = value
-        self._report = report
+        self._core = core
 
     def _refuse(self, *_: Any) -> NoReturn:
-        self._report("loop-register", "a loop register is known only at run time: use scalar_offset=")
-        raise KernelStopped
+        raise self._core.stop("loop-register", "known only at run time: pass it as scalar_offset=")
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _refuse
     __floordiv__ = __mod__ = __neg__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse

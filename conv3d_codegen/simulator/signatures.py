@@ -96,7 +96,9 @@ class Signatures:
     ) -> list[tuple[str, str]]:
         """What is wrong with a call's arguments, as (rule, message)."""
         if module == ISA and positional and not function.startswith("register_"):
-            return [("keywords", f"nisa.{function}: positions moved between releases, use keywords")]
+            return [
+                ("keywords", f"nisa.{function}: positions moved between releases, use keywords")
+            ]
         found: dict[str, list[str]] = {}
         for version, signature in zip(
             self.versions, self._signatures(module, function), strict=True

@@ -10,15 +10,13 @@ import numpy as np
 
 from conv3d_codegen.simulator.cell_map import CellMap, Region
 from conv3d_codegen.simulator.indexing import ap_view, index_view, is_contiguous, reshape_view
-from conv3d_codegen.simulator.rules import KernelStopped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
+    from conv3d_codegen.simulator.core import Core
     from conv3d_codegen.simulator.element_types import Cells, ElementType
     from conv3d_codegen.simulator.registers import LoopScope, Register
-
-    Report = Callable[[str, str], None]  # (rule, message), at the line being executed
 
 INPUT, OUTPUT, SCRATCH = "input", "output", "scratch"
 
@@ -95,25 +93,25 @@ class Storage:
 class NkiTensor:
     """A view of a storage: what `nl.ndarray` returns and instructions take."""
 
-    __slots__ = ("_region", "_report", "cells", "offset", "shape", "storage", "strides")
+    __slots__ = ("_core", "_region", "cells", "offset", "shape", "storage", "strides")
 
     def __init__(
         self,
         storage: Storage,
         cells: Cells,
-        report: Report,
+        core: Core,
         geometry: tuple[tuple[int, ...], tuple[int, ...], int],
     ) -> None:
         self.storage = storage
         self.cells = cells
-        self._report = report
+        self._core = core
         self.shape, self.strides, self.offset = geometry
         self._region: Region | None = None
 
     @classmethod
-    def whole(cls, storage: Storage, cells: Cells, report: Report) -> NkiTensor:
+    def whole(cls, storage: Storage, cells: Cells, core: Core) -> NkiTensor:
         """The view that covers a storage."""
-        return cls(storage, cells, report, (storage.shape, row_major(storage.shape), 0))
+        return cls(storage, cells, core, (storage.shape, row_major(storage.shape), 0))
 
     # --- what kernels may ask -----------------------------------------------------------------
 
@@ -151,15 +149,16 @@ class NkiTensor:
         return [[stride, count] for stride, count in zip(self.strides, self.shape, strict=True)]
 
     def __getitem__(self, key: Any) -> NkiTensor:
-        return self._derive(index_view(self, key, self._report))
+        return self._derive(index_view(self, key, self._core))
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        self._report("subset", f"{self.name}[...] = value: tensors are written by instructions")
-        raise KernelStopped
+        raise self._core.stop(
+            "subset", f"{self.name}[...] = value: tensors are written by instructions"
+        )
 
     def reshape(self, shape: Sequence[int]) -> NkiTensor:
         """The same elements under another shape."""
-        return self._derive(reshape_view(self, tuple(shape), self._report))
+        return self._derive(reshape_view(self, tuple(shape), self._core))
 
     def ap(
         self,
@@ -172,16 +171,14 @@ class NkiTensor:
         """An explicit access pattern `[[step, count], ...]` on a whole tensor."""
         if unsupported:
             named = ", ".join(unsupported)
-            self._report("unsupported", f"ap({named}=) is not executed by this simulator")
-            raise KernelStopped
+            raise self._core.stop("unsupported", f"ap({named}=) is not executed by this simulator")
         start = offset or 0
         if scalar_offset is not None:
             start += self._dynamic_offset(scalar_offset, indirect_dim)
-        return self._derive(ap_view(self, [tuple(pair) for pair in pattern], start, self._report))
+        return self._derive(ap_view(self, [tuple(pair) for pair in pattern], start, self._core))
 
     def __getattr__(self, name: str) -> Any:
-        self._report("unknown-name", f"tensors have no attribute {name} in this simulator")
-        raise KernelStopped
+        raise self._core.stop("unknown-name", f"tensors have no attribute {name} in this simulator")
 
     # --- what instructions need ---------------------------------------------------------------
 
@@ -231,14 +228,18 @@ class NkiTensor:
         return self._region
 
     def _derive(self, geometry: tuple[tuple[int, ...], tuple[int, ...], int]) -> NkiTensor:
-        return NkiTensor(self.storage, self.cells, self._report, geometry)
+        return NkiTensor(self.storage, self.cells, self._core, geometry)
 
     def _dynamic_offset(self, register: NkiTensor | Register, indirect_dim: int) -> int:
         """The elements that a run-time index adds."""
+        core = self._core
         if self.buffer.is_on_chip and indirect_dim == 0:
-            self._report("ap-pattern", "scalar_offset cannot move the partition of a tensor on chip")
-        value = register.array.item() if isinstance(register, NkiTensor) else register.value
-        return int(value) * prod(self.storage.shape[indirect_dim + 1 :])
+            core.report("ap-pattern", "scalar_offset cannot move a tensor on chip by partitions")
+        if isinstance(register, NkiTensor):
+            value = int(core.load(register, core.current_line()).item())
+        else:
+            value = register.value
+        return value * prod(self.storage.shape[indirect_dim + 1 :])
 
 
 def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:

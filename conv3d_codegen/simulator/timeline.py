@@ -56,9 +56,7 @@ class Timeline:
 
     makespan_us: float = 0.0
     busy_us: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
-    stalls_us: Mapping[tuple[str, str], float] = field(
-        default_factory=lambda: MappingProxyType({})
-    )
+    stalls_us: Mapping[tuple[str, str], float] = field(default_factory=lambda: MappingProxyType({}))
     executed_macs: int = 0
     peak_macs_per_us: float = 0.0
     events: tuple[Event, ...] = ()
