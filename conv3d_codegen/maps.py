@@ -15,6 +15,7 @@ Numbers come from evaluating the printed text of the symbolic formulas.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -93,6 +94,12 @@ class AxisMap:
         values = _values(self.axis)
         return _solve("first_window", values, t=tap), _solve("last_window", values, t=tap)
 
+    @property
+    def inside(self) -> int:
+        """How many pairs of window and tap read inside the input."""
+        ranges = map(self.tap_range, range(self.axis.kernel))
+        return sum(max(0, last - first + 1) for first, last in ranges)
+
     def position(self, window: int, tap: int) -> int:
         """Return the position a window reads through a tap; outside the input it is padding."""
         return _solve("position", _values(self.axis), o=window, t=tap)
@@ -156,6 +163,13 @@ def _compiled(formula: str) -> Callable[[Mapping[str, int]], int]:
 def _solve(formula: str, axis: Mapping[str, int], **places: int) -> int:
     """Evaluate a formula on an axis at some places (window, tap, quotient, residue)."""
     return _compiled(formula)({**axis, **places})
+
+
+def useful_macs(geometry: ConvGeometry) -> int:
+    """Count the products that dx and dw consist of; taps that read padding give none."""
+    inside = math.prod(axis_map(axis).inside for axis in geometry.axes)
+    channels = geometry.in_channels * geometry.out_channels // geometry.groups
+    return geometry.batch * channels * inside * len({"dx", "dw"} & set(geometry.gradients))
 
 
 # How far a description spells out phases and taps before it only counts the rest, so that it stays

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from conv3d_codegen.dtypes import dtype
+from conv3d_codegen.maps import useful_macs
 from conv3d_codegen.targets import target
 
 if TYPE_CHECKING:
@@ -71,17 +72,7 @@ class KernelPlan:
     @property
     def useful_macs(self) -> int:
         """Products that contribute to dx and dw: taps that read padding are not counted."""
-        inside = 1
-        for axis, maps in zip(self.problem.axes, self.problem.maps, strict=True):
-            inside *= sum(
-                max(0, last - first + 1)
-                for first, last in (maps.tap_range(tap) for tap in range(axis.kernel))
-            )
-        geometry = self.geometry
-        per_gradient = (
-            geometry.batch * inside * geometry.in_channels * geometry.out_channels // geometry.groups
-        )
-        return per_gradient * len({"dx", "dw"} & set(geometry.gradients))
+        return useful_macs(self.geometry)
 
     @property
     def compulsory_bytes(self) -> int:
