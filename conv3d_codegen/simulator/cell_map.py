@@ -47,7 +47,7 @@ class CellMap:
         self.free = free
 
     def view(self, region: Region) -> Cells:
-        """The region's cells, one leading index per partition range; writes go to the map."""
+        """Return the region's cells, one leading index per partition range; not a copy."""
         first, end, offset, shape, strides = region
         bounds = self._bounds
         row = 0 if first == 0 else self._row(first)
@@ -84,7 +84,7 @@ class CellMap:
         np.logical_or(self._table, other._table, out=self._table)
 
     def _row(self, partition: int) -> int:
-        """The row that starts at this partition, splitting the one it lies in."""
+        """Find the row that starts at this partition, splitting the one it lies in."""
         row = bisect_left(self._bounds, partition)
         if self._bounds[row] != partition:
             self._table = np.insert(self._table, row, self._table[row - 1], axis=0)

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from conv3d_codegen.simulator.cell_map import CellMap
-from conv3d_codegen.simulator.rules import KernelStopped
+from conv3d_codegen.simulator.rules import KernelStoppedError
 from conv3d_codegen.simulator.tensors import INPUT, PSUM, SHARED_HBM, NkiTensor, Storage
 from conv3d_codegen.simulator.trace import BARRIER, CORE_BARRIER, Counts, Operand, Step
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from types import FrameType
 
     from conv3d_codegen.simulator.element_types import Cells, ElementType
     from conv3d_codegen.simulator.exchange import Exchange
@@ -53,26 +54,24 @@ class Core:
         """Record a violation at the kernel line being executed."""
         self._log.add(self.current_line(), rule, message)
 
-    def stop(self, rule: str, message: str) -> KernelStopped:
+    def stop(self, rule: str, message: str) -> KernelStoppedError:
         """Record a violation after which the kernel cannot go on; raise what is returned."""
         self.report(rule, message)
-        return KernelStopped()
+        return KernelStoppedError()
 
     def current_line(self) -> int:
-        """The innermost line of the kernel file that is being executed."""
-        frame = sys._getframe(1)
-        while frame is not None:
-            if frame.f_code.co_filename == self.filename:
-                return frame.f_lineno
-            frame = frame.f_back  # type: ignore[assignment] # None ends the loop
-        return 0
+        """Find the innermost line of the kernel file that is being executed."""
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and frame.f_code.co_filename != self.filename:
+            frame = frame.f_back
+        return frame.f_lineno if frame is not None else 0
 
     # --- allocation ---------------------------------------------------------------------------
 
     def allocate(
         self, name: str, shape: tuple[int, ...], dtype: ElementType, memory: Memory
     ) -> NkiTensor:
-        """A new tensor; shared HBM ones are the same for both cores."""
+        """Make a new tensor; shared HBM ones are the same for both cores."""
         line = self.current_line()
         if name:
             self.claim_name(name, line)
@@ -92,7 +91,7 @@ class Core:
         return NkiTensor.whole(storage, cells, self)
 
     def wrap_input(self, name: str, values: Cells, dtype: ElementType) -> NkiTensor:
-        """A kernel argument in HBM, holding a copy of the values."""
+        """Make a kernel argument in HBM, holding a copy of the values."""
         storage = Storage(name, values.shape, dtype, SHARED_HBM, 0)
         storage.role = INPUT
         storage.written = [None]
@@ -117,7 +116,7 @@ class Core:
     # --- reads and writes ---------------------------------------------------------------------
 
     def load(self, tensor: NkiTensor, line: int) -> Cells:
-        """The values of an operand, checked to have been written."""
+        """Return the values of an operand, checked to have been written."""
         storage = tensor.storage
         if storage.scope is not None and not storage.scope.is_open:
             self._leave_scope(storage, line)
@@ -244,10 +243,8 @@ class Core:
 
 
 def _unwritten_text(tensor: NkiTensor, seen: Cells) -> str:
-    """Which elements of an operand nothing wrote."""
+    """Say which elements of an operand nothing wrote."""
     missing = int(seen.size - np.count_nonzero(seen))
     first = tuple(int(index) for index in np.argwhere(~seen)[0][1:])
-    return (
-        f"{tensor.name}: {missing} of {seen.size} elements per partition range read before they"
-        f" are written, first at free index {first}"
-    )
+    where = "per partition, first at free index" if tensor.buffer.is_on_chip else "first at"
+    return f"{missing} elements of {tensor.name} are read that nothing has written, {where} {first}"

@@ -42,7 +42,7 @@ class DmaQueues:
         self._gap_starts, self._gap_ends = [time], [float("inf")]
 
     def _pick_queue(self, ready: float) -> int:
-        """The queue that was free most recently before, else the one that is free first."""
+        """Take the queue that was free most recently before, else the one that is free first."""
         free = self._queue_free
         idle = [queue for queue, time in enumerate(free) if time <= ready]
         return max(idle, key=free.__getitem__) if idle else free.index(min(free))

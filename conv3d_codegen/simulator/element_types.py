@@ -48,7 +48,7 @@ class ElementType:
     def _to_integer(self, values: Cells) -> Cells:
         """To integers: nearest even, saturating."""
         if self.numpy.kind == "b":
-            return values != 0
+            return np.not_equal(values, 0)
         limits = np.iinfo(self.numpy)
         return np.clip(np.rint(values.astype(np.float64)), limits.min, limits.max)
 

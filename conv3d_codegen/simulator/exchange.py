@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from conv3d_codegen.simulator.cell_map import CellMap
-from conv3d_codegen.simulator.tensors import SHARED_HBM, Storage
 
 if TYPE_CHECKING:
     from conv3d_codegen.simulator.core import Core
-    from conv3d_codegen.simulator.element_types import Cells, ElementType
-    from conv3d_codegen.simulator.tensors import NkiTensor
+    from conv3d_codegen.simulator.element_types import Cells
+    from conv3d_codegen.simulator.tensors import NkiTensor, Storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +47,11 @@ class Exchange:
         self._finished: set[int] = set()
 
     def next_index(self) -> int:
-        """A number for a new storage, unique over all cores."""
+        """Return a number for a new storage, unique over all cores."""
         return next(self._indices)
 
     def shared_tensor(self, core: Core, storage: Storage) -> tuple[Storage, Cells]:
-        """The core's next shared tensor: the one that the other core declared at that place."""
+        """Return the core's next shared tensor: the one the other core declared there."""
         position = self._allocated[core.rank]
         self._allocated[core.rank] += 1
         if position == len(self._tensors):
@@ -103,7 +102,7 @@ class Exchange:
         return self._turn == rank and rank not in self._waiting
 
     def _abandon(self) -> None:
-        """A core waits for one that has returned."""
+        """Give up on a meeting: one core waits for another that has returned."""
         for meeting in self._waiting.values():
             meeting.core.violate(
                 meeting.line, "core-exchange", f"{meeting.kind}: the other core never gets here"

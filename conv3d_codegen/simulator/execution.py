@@ -10,7 +10,7 @@ import numpy as np
 
 from conv3d_codegen.simulator.element_types import element_type_of
 from conv3d_codegen.simulator.modules import make_modules
-from conv3d_codegen.simulator.rules import KernelStopped
+from conv3d_codegen.simulator.rules import KernelStoppedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 # The builtins that kernels of the common subset may use.
 _BUILTINS = {
     function.__name__: function
-    for function in (abs, bool, dict, divmod, enumerate, float, int, len, list, max, min)
-    + (print, range, reversed, round, str, sum, tuple, zip)
+    for function in (
+        *(abs, bool, dict, divmod, enumerate, float, int, len, list, max, min, print),
+        *(range, reversed, round, str, sum, tuple, zip),
+    )
 }
 
 
@@ -75,7 +77,7 @@ class Execution:
             with np.errstate(all="ignore"):
                 exec(self._code, namespace)
                 return namespace[self._entry](*self._arguments(core))
-        except KernelStopped:
+        except KernelStoppedError:
             return None
         except Exception as error:
             line = _line_of(error, core.filename)
@@ -93,7 +95,7 @@ class Execution:
 
 
 def _line_of(error: Exception, filename: str) -> int:
-    """The innermost line of the kernel file that an exception passed through."""
+    """Find the innermost line of the kernel file that an exception passed through."""
     line = 0
     traceback = error.__traceback__
     while traceback is not None:

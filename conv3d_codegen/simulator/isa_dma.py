@@ -75,7 +75,8 @@ def dma_compute(core: Core, line: int, args: Args) -> None:
         core.violate(line, "unsupported", f"dma_compute with reduce_op={args['reduce_op']!r}")
     if any(scale != 1.0 for scale in args.get("scales") or ()) or len(sources) > 16:
         core.violate(line, "operand-type", "dma_compute adds up to 16 sources with scales of 1.0")
-    if not all([_check_operands(core, line, "dma_compute", dst, source) for source in sources]):
+    fits = [_check_operands(core, line, "dma_compute", dst, source) for source in sources]
+    if not all(fits):
         core.skip(dst, line)
         return
     total = sum(core.load(source, line).astype(np.float32) for source in sources)

@@ -23,7 +23,7 @@ _COMPARISONS = frozenset({"equal", "not_equal", "greater", "greater_equal", "les
 
 
 def iota(core: Core, line: int, args: Args) -> None:
-    """Dst = offset + partition * channel_multiplier + the pattern's affine value."""
+    """Dst = Compute offset + partition * channel_multiplier + the pattern's affine value."""
     dst = args["dst"]
     if not are_tensors(core, line, "iota", dst=dst):
         return
@@ -62,7 +62,7 @@ def affine_select(core: Core, line: int, args: Args) -> None:
 
 
 def _affine(core: Core, line: int, kind: str, args: Args, dst: NkiTensor) -> Cells | None:
-    """offset + partition * channel_multiplier + sum of pattern steps, in the shape of dst."""
+    """Compute offset + partition * channel_multiplier + pattern, in the shape of dst."""
     pattern: list[Any] = [tuple(pair) for pair in args["pattern"]]
     counts = tuple(count for _, count in pattern)
     if len(pattern) > _MAX_PAIRS:

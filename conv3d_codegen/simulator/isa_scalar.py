@@ -58,7 +58,7 @@ def activation(core: Core, line: int, args: Args) -> None:
 def _factor(
     core: Core, line: int, label: str, value: Any, values: Cells, reads: list[NkiTensor]
 ) -> Any:
-    """A constant, or one number per partition."""
+    """Read a constant, or one number per partition."""
     if isinstance(value, (int, float)):
         return np.float32(value)
     if not isinstance(value, NkiTensor) or prod(value.shape[1:]) != 1:

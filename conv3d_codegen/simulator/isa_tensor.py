@@ -141,7 +141,7 @@ def _check_shapes(call: _Matmul) -> bool:
 
 
 def _tile_rows(call: _Matmul, args: Args) -> tuple[int, int]:
-    """Row groups of the PE that work; checks tile_position and tile_size against the operands."""
+    """Find the row groups of the PE that work, and check the PE tile against the operands."""
     position, size = args.get("tile_position") or (0, 0), args.get("tile_size") or (128, 128)
     spec = call.core.spec
     if bool(args.get("tile_position")) != bool(args.get("tile_size")):
@@ -173,7 +173,7 @@ def _tile_rows(call: _Matmul, args: Args) -> tuple[int, int]:
 
 
 def _product(call: _Matmul) -> Cells:
-    """The product in fp32, in the destination's shape."""
+    """Compute the product in fp32, in the destination's shape."""
     stationary = call.core.load(call.stationary, call.line)
     moving = call.core.load(call.moving, call.line)
     columns = call.stationary.shape[-1]

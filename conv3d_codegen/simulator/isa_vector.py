@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from conv3d_codegen.simulator.operands import (
+    ON_CHIP,
     access,
     are_tensors,
     check_elementwise,
     check_on_chip,
-    ON_CHIP,
     pick_engine,
 )
 from conv3d_codegen.simulator.operators import BINARY, BITWISE, REDUCTIONS, UNARY, Operator
@@ -177,7 +177,7 @@ def _check_psum_inputs(core: Core, line: int, kind: str, *inputs: NkiTensor) -> 
 
 
 def _binary(core: Core, line: int, kind: str, op: Any) -> Any:
-    """The numpy function of a two-operand operator, None if there is none."""
+    """Find the numpy function of a two-operand operator, None if there is none."""
     name = op.name if isinstance(op, Operator) else ""
     function = BINARY.get(name) or BITWISE.get(name)
     if function is None:

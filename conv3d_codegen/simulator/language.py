@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from conv3d_codegen.simulator.element_types import ELEMENT_TYPES, ElementType, element_type_of
+from conv3d_codegen.simulator.isa_vector import memset
 from conv3d_codegen.simulator.operators import NAMES, Operator
 from conv3d_codegen.simulator.registers import LoopScope, Register
 from conv3d_codegen.simulator.tensors import (
@@ -81,25 +82,23 @@ class Language:
     def ndarray(
         self, shape: Any, dtype: Any, buffer: Any = SBUF, name: str = "", address: Any = None
     ) -> NkiTensor:
-        """A tensor whose elements are not initialised."""
+        """Declare a tensor whose elements are not initialised."""
         if address is not None:
             self._core.report("unsupported", "address=: tensors are placed automatically here")
         return self._core.allocate(name, *self._checked(shape, dtype, buffer))
 
     def zeros(self, shape: Any, dtype: Any, buffer: Any = SBUF, name: str = "") -> NkiTensor:
-        """A tensor of zeros."""
+        """Declare a tensor of zeros."""
         return self.full(shape, 0.0, dtype, buffer, name)
 
     def ones(self, shape: Any, dtype: Any, buffer: Any = SBUF, name: str = "") -> NkiTensor:
-        """A tensor of ones."""
+        """Declare a tensor of ones."""
         return self.full(shape, 1.0, dtype, buffer, name)
 
     def full(
         self, shape: Any, fill_value: Any, dtype: Any, buffer: Any = SBUF, name: str = ""
     ) -> NkiTensor:
-        """A tensor filled with a number, by a memset."""
-        from conv3d_codegen.simulator.isa_vector import memset
-
+        """Declare a tensor filled with a number, by a memset."""
         tensor = self.ndarray(shape, dtype, buffer, name)
         value = float(fill_value) if tensor.dtype.is_float else int(fill_value)
         memset(self._core, self._core.current_line(), {"dst": tensor, "value": value})
@@ -108,7 +107,7 @@ class Language:
     def shared_identity_matrix(
         self, n: int, dtype: Any = ELEMENT_TYPES["uint8"], dst: NkiTensor | None = None
     ) -> NkiTensor:
-        """An identity in SBUF, the same tensor for every use of a size and type."""
+        """Return an identity in SBUF, the same tensor for every use of a size and type."""
         key = (n, dtype.name)
         if dst is None and key not in self._identities:
             self._identities[key] = self._core.allocate("", (n, n), dtype, SBUF)
@@ -117,7 +116,7 @@ class Language:
         return tensor
 
     def shared_constant(self, constant: Any) -> NkiTensor:
-        """A numpy array, stored with the kernel and found in shared HBM."""
+        """Place a numpy array, stored with the kernel, in shared HBM."""
         values = np.asarray(constant)
         dtype = element_type_of(values.dtype)
         if dtype is None:
@@ -150,13 +149,13 @@ class Language:
     # --- views, loops, cores ------------------------------------------------------------------
 
     def ds(self, start: int, size: int) -> slice:
-        """A slice by start and size."""
+        """Make a slice by start and size."""
         return slice(start, start + size)
 
     def fori_loop(
         self, lower: int, upper: int, body_fun: Callable[[Register], None], step: int = 1
     ) -> None:
-        """A hardware loop: the body runs once per value of its register."""
+        """Run a hardware loop: the body once per value of its register."""
         core = self._core
         if not all(type(bound) is int for bound in (lower, upper, step)) or step < 1:
             raise core.stop("loop-form", f"fori_loop({lower!r}, {upper!r}, step={step!r})")
@@ -169,15 +168,15 @@ class Language:
             core.leave_loop(scope)
 
     def program_id(self, axis: int = 0) -> int:
-        """Number of the physical core."""
+        """Return the number of the physical core."""
         return self._core.rank if axis == 0 else 0
 
     def num_programs(self, axes: int = 0) -> int:
-        """Number of physical cores."""
+        """Return the number of physical cores."""
         return self._core.exchange.size if axes == 0 else 1
 
     def program_ndim(self) -> int:
-        """Rank of the launch grid."""
+        """Return the rank of the launch grid."""
         return 1 if self._core.exchange.size > 1 else 0
 
     def no_reorder(self) -> NoReorder:

@@ -27,7 +27,7 @@ class Lifetime:
 
 
 def lifetimes(trace: Sequence[Step]) -> dict[int, Lifetime]:
-    """The lifetime of every tensor the trace touches, by the storage's index."""
+    """Find the lifetime of every tensor the trace touches, by the storage's index."""
     found: dict[int, Lifetime] = {}
     for position, step in enumerate(trace):
         for storage, _ in (*step.writes, *step.reads):

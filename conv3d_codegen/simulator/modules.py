@@ -6,8 +6,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from conv3d_codegen.simulator.isa_dma import dma_compute, dma_copy, dma_transpose
 from conv3d_codegen.simulator.isa_cores import core_barrier, sendrecv
+from conv3d_codegen.simulator.isa_dma import dma_compute, dma_copy, dma_transpose
 from conv3d_codegen.simulator.isa_gpsimd import affine_select, iota
 from conv3d_codegen.simulator.isa_scalar import activation
 from conv3d_codegen.simulator.isa_tensor import nc_matmul, nc_transpose
@@ -84,7 +84,7 @@ class InstructionHandle:
 
 
 def make_modules(core: Core, signatures: Signatures) -> Module:
-    """The `nki` module of one core, with its two submodules."""
+    """Make the `nki` module of one core, with its two submodules."""
     enums = {
         name: Module(
             f"nisa.{name}",
@@ -98,7 +98,9 @@ def make_modules(core: Core, signatures: Signatures) -> Module:
         for name in ("tensor", "vector", "scalar", "gpsimd", "unknown")
     }
     version = EnumMember("nc_version", core.spec.generation)
-    isa = {name: _unsupported(core, f"nisa.{name}") for name in signatures.functions(ISA)}
+    isa: dict[str, Any] = {
+        name: _unsupported(core, f"nisa.{name}") for name in signatures.functions(ISA)
+    }
     for name, implementation in INSTRUCTIONS.items():
         isa[name] = _instruction(core, signatures, name, implementation)
     language = {name: _unsupported(core, f"nl.{name}") for name in signatures.functions(LANGUAGE)}
@@ -132,7 +134,7 @@ def _unsupported(core: Core, name: str) -> Callable[..., None]:
 def _instruction(
     core: Core, signatures: Signatures, name: str, implementation: Implementation
 ) -> Callable[..., InstructionHandle]:
-    """The callable for one instruction: signature check once per set of keywords, then execution."""
+    """Make the callable of an instruction: signature check once per keyword set, then execution."""
     handle = InstructionHandle()
     checked: dict[tuple[str, ...], list[tuple[str, str]]] = {}
     newest = signatures.newest(ISA, name)

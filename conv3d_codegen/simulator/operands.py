@@ -47,7 +47,7 @@ def are_tensors(core: Core, line: int, kind: str, **operands: Any) -> bool:
 
 
 def member(core: Core, line: int, value: Any, enum: str, default: str) -> str:
-    """The name of an enumeration argument, the default if it is absent or of another kind."""
+    """Return the name of an enumeration argument, the default if it is absent or wrong."""
     if value is None:
         return default
     if isinstance(value, EnumMember) and value.enum == enum:
@@ -57,7 +57,7 @@ def member(core: Core, line: int, value: Any, enum: str, default: str) -> str:
 
 
 def pick_engine(core: Core, line: int, kind: str, args: Args, allowed: tuple[str, ...]) -> str:
-    """The engine that executes: the one named, or the first allowed where none is."""
+    """Choose the engine that executes: the one named, or the first allowed where none is."""
     name = member(core, line, args.get("engine"), "engine", "unknown")
     if name == "unknown":
         return allowed[0]
@@ -76,7 +76,7 @@ def check_on_chip(
     memories: tuple[Memory, ...],
     max_free_axes: int,
 ) -> None:
-    """An operand of a compute engine: memory, start partition, rank and strides."""
+    """Check an operand of a compute engine: memory, start partition, rank and strides."""
     if tensor.storage.memory not in memories:
         accepted = " or ".join(memory.name for memory in memories)
         core.violate(
@@ -111,7 +111,7 @@ def check_on_chip(
 def check_elementwise(
     core: Core, line: int, kind: str, engine: str, dst: NkiTensor, *sources: NkiTensor
 ) -> bool:
-    """Operands of an element-by-element instruction; False if shapes do not allow it."""
+    """Check the operands of an element-by-element instruction; False if shapes do not allow it."""
     memories = _ENGINE_MEMORIES[engine]
     free_axes = _FREE_AXES.get(kind, 3)
     check_on_chip(core, line, f"{kind} dst", dst, memories, free_axes)
@@ -145,7 +145,7 @@ def _access(memory: str, itemsize: int, is_float: bool, inner_stride: int) -> Ac
 
 
 def access(tensor: NkiTensor) -> Access:
-    """What the operand's memory traffic costs."""
+    """Describe what the operand's memory traffic costs."""
     stride = 1
     for extent, candidate in zip(
         reversed(tensor.shape[1:]), reversed(tensor.strides[1:]), strict=True

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def collect_outputs(core: Core, returned: Any) -> tuple[Cells, ...]:
-    """The returned tensors in their declared types; None stands for a kernel that stopped."""
+    """Return the kernel's results in their declared types; none if it stopped."""
     if returned is None:
         return ()
     outputs = []

@@ -43,7 +43,7 @@ class Placement:
             self._freed.append((sbuf_bytes(storage, self._spec), time))
 
     def bank(self, storage: Storage, offset: int) -> int:
-        """The bank of a PSUM tensor's element."""
+        """Find the bank of a PSUM tensor's element."""
         banks = self._banks.get(storage.index, ())
         position = offset * storage.dtype.bytes // self._spec.psum_bank_bytes
         return banks[position] if position < len(banks) else -1

@@ -34,7 +34,7 @@ def _bank_region(core: Core, dst: NkiTensor) -> Region:
 
 
 def check_bank(core: Core, line: int, kind: str, dst: NkiTensor) -> None:
-    """A PE result lies in as many banks as the target's matmuls may span."""
+    """Check that a PE result lies in as many banks as the target's matmuls may span."""
     first, last = _banks(core, dst)
     possible = core.spec.matmul_dst_bytes // core.spec.psum_bank_bytes
     if last - first >= possible:
@@ -47,7 +47,7 @@ def check_bank(core: Core, line: int, kind: str, dst: NkiTensor) -> None:
 
 
 def note_opening(core: Core, dst: NkiTensor) -> None:
-    """A PE instruction overwrites the destination."""
+    """Note that a PE instruction overwrites the destination."""
     storage = dst.storage
     if storage.opened is None or storage.opened_banks is None:
         return
@@ -57,7 +57,7 @@ def note_opening(core: Core, dst: NkiTensor) -> None:
 
 
 def note_accumulation(core: Core, line: int, dst: NkiTensor) -> None:
-    """A matmul adds to the destination: it must be open, and nothing opened in its bank since."""
+    """Note that a matmul adds: its elements must be open, and opened last in their bank."""
     storage = dst.storage
     if storage.opened is None or storage.opened_banks is None:
         return

@@ -19,7 +19,7 @@ RULES = MappingProxyType(
         "keywords": "instruction arguments are passed by keyword",
         "python-error": "the kernel runs without a Python exception",
         # tensors and views
-        "tensor-shape": "tensors have positive extents, on chip at least 2 and at most 128 partitions",
+        "tensor-shape": "extents are positive; on chip two axes or more, 128 partitions at most",
         "tensor-name": "every tensor and instruction name is unique",
         "slice-range": "slices lie inside the tensor, with positive steps",
         "partition-step": "partitions of a view follow each other without gaps",
@@ -77,7 +77,7 @@ class Violation:
         return f"line {self.line}: {self.rule}: {self.message}"
 
 
-class KernelStopped(Exception):
+class KernelStoppedError(Exception):
     """Execution cannot go on; the reason is already recorded."""
 
 

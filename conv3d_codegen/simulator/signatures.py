@@ -43,7 +43,7 @@ def known_versions() -> tuple[str, ...]:
 
 
 def parse_versions(nki: str) -> tuple[str, ...]:
-    """The versions that `0.6` or `0.3..0.7` names."""
+    """Read the versions that `0.6` or `0.3..0.7` names."""
     known = known_versions()
     first, separator, last = nki.partition("..")
     last = last if separator else first
@@ -54,7 +54,7 @@ def parse_versions(nki: str) -> tuple[str, ...]:
 
 
 def _at(history: dict[str, Any], version: str) -> Any:
-    """The entry that holds for a version, None where the name does not exist."""
+    """Find the entry that holds for a version, None where the name does not exist."""
     known = known_versions()
     current = None
     for since, entry in history.items():
@@ -87,14 +87,14 @@ class Signatures:
         return tuple(_at(_table()[ISA]["classes"][name], self.versions[-1]).split())
 
     def newest(self, module: str, function: str) -> Signature | None:
-        """The signature in the newest of the versions that has the function."""
+        """Return the signature in the newest of the versions that has the function."""
         present = [s for s in self._signatures(module, function) if s is not None]
         return present[-1] if present else None
 
     def problems(
         self, module: str, function: str, positional: int, keywords: tuple[str, ...]
     ) -> list[tuple[str, str]]:
-        """What is wrong with a call's arguments, as (rule, message)."""
+        """Say what is wrong with a call's arguments, as (rule, message)."""
         if module == ISA and positional and not function.startswith("register_"):
             return [
                 ("keywords", f"nisa.{function}: positions moved between releases, use keywords")

@@ -110,7 +110,7 @@ class NkiTensor:
 
     @classmethod
     def whole(cls, storage: Storage, cells: Cells, core: Core) -> NkiTensor:
-        """The view that covers a storage."""
+        """Make the view that covers a storage."""
         return cls(storage, cells, core, (storage.shape, row_major(storage.shape), 0))
 
     # --- what kernels may ask -----------------------------------------------------------------
@@ -157,7 +157,7 @@ class NkiTensor:
         )
 
     def reshape(self, shape: Sequence[int]) -> NkiTensor:
-        """The same elements under another shape."""
+        """View the same elements under another shape."""
         return self._derive(reshape_view(self, tuple(shape), self._core))
 
     def ap(
@@ -168,7 +168,7 @@ class NkiTensor:
         indirect_dim: int = 0,
         **unsupported: Any,
     ) -> NkiTensor:
-        """An explicit access pattern `[[step, count], ...]` on a whole tensor."""
+        """Make a view by an explicit access pattern `[[step, count], ...]` on a whole tensor."""
         if unsupported:
             named = ", ".join(unsupported)
             raise self._core.stop("unsupported", f"ap({named}=) is not executed by this simulator")
@@ -231,7 +231,7 @@ class NkiTensor:
         return NkiTensor(self.storage, self.cells, self._core, geometry)
 
     def _dynamic_offset(self, register: NkiTensor | Register, indirect_dim: int) -> int:
-        """The elements that a run-time index adds."""
+        """Turn a run-time index into the elements it skips."""
         core = self._core
         if self.buffer.is_on_chip and indirect_dim == 0:
             core.report("ap-pattern", "scalar_offset cannot move a tensor on chip by partitions")

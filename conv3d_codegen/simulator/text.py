@@ -70,7 +70,7 @@ class ParsedKernel:
         self.is_executable = self._check_top_level(tree) and checks.run()
 
     def _check_top_level(self, tree: ast.Module) -> bool:
-        """Imports, constants and functions; whether there is one kernel to execute."""
+        """Check imports, constants and functions; return whether there is one kernel to execute."""
         imports: list[tuple[str, str | None]] = []
         decorated: list[ast.FunctionDef] = []
         for statement in tree.body:
@@ -114,7 +114,7 @@ class _NodeChecks:
         self._fields: dict[type[ast.AST], tuple[str, ...]] = {ast.Constant: ()}
 
     def run(self) -> bool:
-        """Check every node; whether the file is safe to execute."""
+        """Check every node; return whether the file is safe to execute."""
         checks: dict[type[ast.AST], Callable[[Any], None]] = {
             ast.Attribute: self._check_attribute,
             ast.Call: self._check_call,

@@ -235,7 +235,7 @@ def _by_last_use(living: dict[int, Lifetime]) -> dict[int, list[Storage]]:
 
 
 def _segments(trace: Sequence[Step]) -> Iterator[list[tuple[int, Step]]]:
-    """The stretches of a trace between points where the cores meet."""
+    """Split a trace into the stretches between points where the cores meet."""
     segment: list[tuple[int, Step]] = []
     for position, step in enumerate(trace):
         segment.append((position, step))

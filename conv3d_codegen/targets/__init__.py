@@ -14,7 +14,7 @@ TARGETS = MappingProxyType({spec.name: spec for spec in (TRN2, TRN3)})
 
 
 def target(name: str) -> TargetSpec:
-    """The table of that name; `UnknownTarget` for any other."""
+    """Look up the table of that name; `UnknownTarget` for any other."""
     try:
         return TARGETS[name]
     except KeyError:
