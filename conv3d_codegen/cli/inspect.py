@@ -57,5 +57,5 @@ def command(
     if as_json:
         print_json(inspection.as_json())
     elif html is None:
-        Console().print(render_terminal(inspection))
+        Console().print(render_terminal(inspection), soft_wrap=True)
     return Exit.DONE

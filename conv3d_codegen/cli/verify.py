@@ -64,7 +64,7 @@ def render(report: VerifyReport) -> str:
         ("violations", str(len(report.violations))),
         ("instructions", f"{report.run.counts.text:,}"),
         ("makespan", f"{report.run.timeline.makespan_us:.1f} us (modelled)"),
-        ("PE use", f"{report.run.timeline.pe_utilisation:.1%}"),
+        ("PE use", f"{report.pe_utilisation:.1%} of peak by useful MACs"),
         ("inputs", f"{report.inputs}, seed {report.seed}"),
     ]
     lines = [report.key, format_table(rows)]

@@ -11,6 +11,8 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
+from conv3d_codegen.report.lanes import lanes
+
 if TYPE_CHECKING:
     from conv3d_codegen.report.inspection import Inspection
 
@@ -30,6 +32,7 @@ def render_html(inspection: Inspection) -> str:
     return environment.from_string(page.read_text(encoding="utf-8")).render(
         inspection=inspection,
         timeline=inspection.report.run.timeline,
+        lanes=lanes(inspection.report.run.timeline),
         executed=inspection.report.run.counts.by_kind,
         code=highlight(inspection.source, PythonLexer(), formatter),
         code_style=formatter.get_style_defs(".highlight"),

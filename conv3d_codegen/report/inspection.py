@@ -40,7 +40,7 @@ class Inspection:
         return [
             ("instructions", f"{dma.text:,} written, {dma.executed:,} executed"),
             ("makespan", f"{run.timeline.makespan_us:.1f} us (modelled)"),
-            ("PE use", f"{run.timeline.pe_utilisation:.1%} of peak by useful MACs"),
+            ("PE use", f"{self.report.pe_utilisation:.1%} of peak by useful MACs"),
             (
                 "SBUF peak",
                 f"{run.sbuf_peak_bytes:,} of {spec.sbuf_bytes_per_partition:,} bytes/partition",

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from conv3d_codegen.api import EmitOptions, emit
+from conv3d_codegen.maps import useful_macs
 from conv3d_codegen.simulator import simulate
 from conv3d_codegen.verify.check import GradientCheck, check_gradients
 from conv3d_codegen.verify.header import geometry_of, key_of
@@ -36,7 +37,13 @@ class VerifyReport:
     inputs: InputKind
     seed: int
     gradients: tuple[GradientCheck, ...]
+    useful_macs: int
     run: SimulationResult
+
+    @property
+    def pe_utilisation(self) -> float:
+        """Useful multiply-accumulates as a share of what the tensor engine could have done."""
+        return self.run.timeline.utilisation(self.useful_macs)
 
     @property
     def violations(self) -> tuple[Violation, ...]:
@@ -59,7 +66,7 @@ class VerifyReport:
             "violations": [asdict(violation) for violation in self.violations],
             "instructions": self.run.counts.text,
             "makespan_us": self.run.timeline.makespan_us,
-            "pe_utilisation": self.run.timeline.pe_utilisation,
+            "pe_utilisation": self.pe_utilisation,
         }
 
 
@@ -107,5 +114,6 @@ def verify_source(
         inputs=inputs,
         seed=seed,
         gradients=check_gradients(geometry, operands, inputs, result.outputs),
+        useful_macs=useful_macs(geometry),
         run=result,
     )

@@ -73,9 +73,9 @@ def integer_magnitude(geometry: ConvGeometry) -> int:
             f"accepted: fewer than {EXACT_SUM_LIMIT} terms, or --inputs normal",
         )
     exact = math.isqrt((EXACT_SUM_LIMIT - 1) // length)
-    representable = 2 ** dtype(geometry.dtype).significand_bits
+    representable = 1 << dtype(geometry.dtype).significand_bits
     magnitude = min(LARGEST_INTEGER, exact, representable)
-    largest = float(ml_dtypes.finfo(dtype(geometry.out_dtype).numpy).max)
+    largest = _largest(dtype(geometry.out_dtype).numpy)
     while magnitude > 1 and 4 * _deviation(magnitude, length) > largest:
         magnitude -= 1
     return magnitude
@@ -93,6 +93,11 @@ def longest_reduction(geometry: ConvGeometry) -> int:
         "db": geometry.batch * positions,
     }
     return max(lengths[name] for name in geometry.gradients)
+
+
+def _largest(to_type: np.dtype[Any]) -> float:
+    finfo: Any = ml_dtypes.finfo  # knows numpy's types too, but has no annotations
+    return float(finfo(to_type).max)
 
 
 def _deviation(magnitude: int, length: int) -> float:

@@ -2,12 +2,14 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 from rich.console import Console
 
 from conv3d_codegen.report.compare import compare
 from conv3d_codegen.report.html import render_html
 from conv3d_codegen.report.inspection import inspect_source
+from conv3d_codegen.report.lanes import lanes
 from conv3d_codegen.report.terminal import render_terminal
 from hand_written import KERNEL, KEY
 
@@ -20,8 +22,8 @@ def test_inspection_holds_what_a_reviewer_asks_for() -> None:
     assert facts["instructions"] == {"dma_copy": 4, "nc_matmul": 2, "memset": 1, "tensor_copy": 1}
     assert facts["verify"]["passed"]
     assert facts["psum_peak_banks"] == 1
-    # rows 7 + taps 4 + 4 + out 6 elements of two bytes, as far as they live at once
-    assert 30 <= facts["sbuf_peak_bytes"] <= 42
+    # rows and both taps live at once, each rounded up to 64 bytes; out lives after them
+    assert facts["sbuf_peak_bytes"] == 3 * 64
     assert facts["busy_us"]["tensor"] > 0
 
 
@@ -61,3 +63,11 @@ def test_comparison_names_results_before_text() -> None:
     found = compare(a, b)
     assert [row.what for row in found.differences][:1] in (["dx"], ["violations"])
     assert "+    nisa.nc_matmul(dst=acc, stationary=tap0" in found.text
+
+
+def test_lanes_cover_the_makespan_without_overlap() -> None:
+    drawn = lanes(inspect_source(KERNEL, filename="k.py").report.run.timeline)
+    assert drawn["dma"][0][0] == 0
+    assert max(start + width for lane in drawn.values() for start, width in lane) in {1000, 1001}
+    for lane in drawn.values():
+        assert all(a + width < b for (a, width), (b, _) in pairwise(lane))
