@@ -192,21 +192,28 @@ def _evict(
     landing: Buffer,
     box: tuple[int, Range, Range],
 ) -> None:
-    """Copy a bank of turned blocks to their entries, one D row of the fold at a time."""
+    """Copy a bank of turned blocks to their entries.
+
+    The rows of a fold along H are neighbours in the entries too, so one copy serves them all, unless other channel
+    blocks lie between them.
+    """
     lane, (d_low, d_count), (h_low, h_count) = box
     f_d, f_h = window.fold
-    target = turned.buffer
-    if f_h > 1:
-        n, d, h, c = target.shape[1:]
-        target = builder.alias(target, (turned.positions, n, d, h // f_h, f_h * c))
-    part = f_h * (window.channels[1] - window.channels[0])
+    width = window.channels[1] - window.channels[0]
     c0 = window.channels[0] - turned.first_channel
+    target, joint = turned.buffer, 1
+    if f_h > 1 and width == target.shape[4]:
+        n, d, h, _ = target.shape[1:]
+        target, joint = builder.alias(target, (turned.positions, n, d, h // f_h, f_h * width)), f_h
+    part = joint * width
     for u in range(f_d):
         entry = d_low * f_d + u
-        dst = target[
-            :, lane, entry : entry + d_count, h_low : h_low + h_count, c0 : c0 + part
-        ]
-        builder.copy(dst, landing[:, :, :, u * part : (u + 1) * part])
+        for v in range(f_h // joint):
+            first = h_low * (f_h // joint) + v
+            span = slice(first, first + (h_count - 1) * (f_h // joint) + 1, f_h // joint)
+            dst = target[:, lane, entry : entry + d_count, span, c0 : c0 + part]
+            start = (u * f_h + v) * width
+            builder.copy(dst, landing[:, :, :, start : start + part])
 
 
 def _data(

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Closed-form cost of a schedule: what each engine would be busy for, and the SBUF it needs, without building it.
+
+Boxes, tiles and clipped taps are products of per-axis ranges, so every count is a product of per-axis sums. The cost
+tables are those that price the finished program and the simulator's timeline.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from conv3d_codegen.plan.blocks import ceil_div, split_even, split_upto
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from conv3d_codegen.plan.axes import DgradAxis
+    from conv3d_codegen.plan.correlation import CorrelationAxis
+    from conv3d_codegen.targets import TargetSpec
+
+Range = tuple[int, int]
+
+BANK_COLUMNS = 512  # fp32 columns of a PSUM bank
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Busy time per engine in ns; `drain` may run on Vector or Scalar, `vector` on Vector alone."""
+
+    tensor: float = 0.0
+    drain: float = 0.0
+    vector: float = 0.0
+    gpsimd: float = 0.0
+    dma: float = 0.0
+    instructions: float = 0.0
+
+    def __add__(self, other: Work) -> Work:
+        return Work(
+            self.tensor + other.tensor,
+            self.drain + other.drain,
+            self.vector + other.vector,
+            self.gpsimd + other.gpsimd,
+            self.dma + other.dma,
+            self.instructions + other.instructions,
+        )
+
+    @property
+    def busiest(self) -> tuple[str, float]:
+        """Engine that bounds the kernel if everything overlaps, and its time."""
+        rows = (
+            ("tensor", self.tensor),
+            ("vector", max((self.drain + self.vector) / 2, self.vector)),
+            ("gpsimd", self.gpsimd),
+            ("dma", self.dma),
+        )
+        return max(rows, key=lambda row: row[1])
+
+    @property
+    def total(self) -> float:
+        """Time if nothing overlapped; breaks ties between equally bound schedules."""
+        return self.tensor + self.drain / 2 + self.vector + self.gpsimd + self.dma
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """Rates of one target for one input dtype, reduced to what the closed form multiplies with."""
+
+    spec: TargetSpec
+    itemsize: int
+
+    def matmuls(self, number: float, columns: float) -> float:
+        """Time of `number` matmuls that move `columns` columns in all."""
+        passes = 4 if self.itemsize == 4 else 1
+        floor = self.spec.min_interval_cycles * number
+        return passes * max(columns, floor) / self.spec.clock_ghz["tensor"]
+
+    def transposes(self, number: float, rows: int) -> float:
+        """Time of transposes of `rows` partitions."""
+        passes = 2 if self.itemsize == 4 else 1
+        cycles = max(rows, self.spec.min_interval_cycles)
+        return passes * number * cycles / self.spec.clock_ghz["tensor"]
+
+    def drains(self, number: float, columns: float, itemsize: int) -> float:
+        """Time on one engine, averaged over Vector and Scalar, to evict columns of PSUM."""
+        vector = self.spec.clock_ghz["vector"] * (2 if itemsize == 2 else 1)
+        scalar = self.spec.clock_ghz["scalar"]
+        floor = self.spec.min_interval_cycles * number
+        return max(2 * columns / (vector + scalar), floor / self.spec.clock_ghz["scalar"])
+
+    def dma(self, calls: float, bytes_moved: float, run_bytes: float) -> float:
+        """Time of transfers in runs of run_bytes."""
+        run = max(run_bytes, 1)
+        cost = max(run, self.spec.dma_min_descriptor_bytes) / self.spec.dma_engine_rate
+        per_run = (cost + self.spec.dma_descriptor_ns) / self.spec.dma_engines
+        return calls * self.spec.dma_call_ns + bytes_moved / run * per_run
+
+
+@dataclass(frozen=True, slots=True)
+class DgradCounts:
+    """One axis of dx: columns and boxes over all taps, blocks and tiles over all phases, dy rows read."""
+
+    columns: int
+    boxes: int
+    blocks: int
+    tiles: int
+    entries: int
+
+
+@lru_cache(maxsize=4096)
+def dgrad_counts(axis: DgradAxis, slab: int, tile: int) -> DgradCounts:
+    """Count one axis of dx, cut in slabs of `slab` dy rows and tiles of `tile` blocks."""
+    columns = boxes = blocks = tiles = 0
+    for low, high in dx_cuts(axis, slab):
+        for phase in axis.phases:
+            for first, stop in split_upto(axis.blocks_for(phase, low, high), tile):
+                tiles += 1
+                blocks += stop - first
+                for tap in phase.taps:
+                    part = min(stop - tap.delta, axis.dy_blocks) - max(first - tap.delta, 0)
+                    columns += max(0, part)
+                    boxes += part > 0
+    return DgradCounts(columns, boxes, blocks, tiles, len(axis.entries()))
+
+
+@lru_cache(maxsize=4096)
+def dx_cuts(axis: DgradAxis, slab: int) -> tuple[Range, ...]:
+    """Dx rows of each slab."""
+    geometry = axis.axis
+    last = (geometry.size - 1 + geometry.pad_before) // geometry.stride
+    pieces = split_upto((0, max(geometry.out, last + 1)), slab)
+    stride, pad = geometry.stride, geometry.pad_before
+    rows = ((max(0, a * stride - pad), min(geometry.size, b * stride - pad)) for a, b in pieces)
+    return tuple((low, high) for low, high in rows if low < high)
+
+
+@dataclass(frozen=True, slots=True)
+class WgradCounts:
+    """One axis of dw: entries of the owner and the halo tensor, and (entry, tap) pairs; largest slab's entries."""
+
+    groups: int
+    owner: int
+    halo: int
+    pairs: int
+    owner_most: int
+    halo_most: int
+    steps: int
+
+
+@lru_cache(maxsize=16384)
+def wgrad_counts(axis: CorrelationAxis, slab: int, length: int) -> WgradCounts:
+    """Count one axis of dw, cut in owner slabs, with `length` positions per partition (0: all)."""
+    owner = halo = pairs = groups = owner_most = halo_most = 0
+    cuts = list(split_upto((0, axis.owner_size), slab))
+    for low, high in cuts:
+        extent = high - low
+        entries = min(length or extent, extent)
+        spread = ceil_div(extent, entries)
+        steps = [axis.stride] if entries > 1 else []
+        if axis.kernel > 1:
+            steps.append(axis.dilation)
+        unit = math.gcd(*steps) or 1
+        reach = ((entries - 1) * axis.stride + (axis.kernel - 1) * axis.dilation) // unit + 1
+        held = reach
+        valid = axis.kernel * entries
+        if spread == 1:
+            start = low * axis.stride - axis.pad
+            first = max(0, -(start // unit))
+            held = max(0, min(reach, (axis.halo_size - 1 - start) // unit + 1) - first)
+            valid = 0
+            for entry in range(entries):
+                row = start + entry * axis.stride
+                stop = min(axis.kernel, (axis.halo_size - 1 - row) // axis.dilation + 1)
+                valid += max(0, stop - max(0, ceil_div(-row, axis.dilation)))
+        owner, halo, pairs = owner + entries, halo + held, pairs + valid
+        groups = max(groups, spread)
+        owner_most, halo_most = max(owner_most, entries), max(halo_most, reach)
+    return WgradCounts(groups, owner, halo, pairs, owner_most, halo_most, len(cuts))
+
+
+def balanced_tile(blocks: Sequence[int], columns: int = BANK_COLUMNS) -> tuple[int, int, int]:
+    """Largest tile of at most `columns` positions: whole rows of W, then of H, then of D."""
+    depth, height, width = blocks
+    w = split_even(width, columns)
+    if w < width:
+        return 1, 1, w
+    h = split_even(height, columns // w)
+    if h < height:
+        return 1, h, w
+    return split_even(depth, columns // (w * h)), h, w
