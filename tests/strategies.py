@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from conv3d_codegen.dtypes import DTYPES
@@ -14,6 +15,10 @@ from conv3d_codegen.geometry.rules import GRADIENTS, LNCS, MATHS, TARGETS
 
 if TYPE_CHECKING:
     from collections.abc import Collection
+
+# How long an example takes says how busy the machine is, not whether the code is right.
+settings.register_profile("no deadline", deadline=None)
+settings.load_profile("no deadline")
 
 FEATURES = ("ranks", "groups", "transposed", "layouts", "dtypes", "gradients", "targets", "lnc")
 

@@ -5,6 +5,6 @@ from __future__ import annotations
 
 from conv3d_codegen.geometry.axes import AxisGeometry
 from conv3d_codegen.geometry.correlation import Correlation
-from conv3d_codegen.geometry.geometry import ConvGeometry, spread_over_axes
+from conv3d_codegen.geometry.geometry import ConvGeometry
 
-__all__ = ["AxisGeometry", "ConvGeometry", "Correlation", "spread_over_axes"]
+__all__ = ["AxisGeometry", "ConvGeometry", "Correlation"]

@@ -3,15 +3,15 @@
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Self, SupportsIndex
+from typing import TYPE_CHECKING, Any, Self
 
 from conv3d_codegen import keys
-from conv3d_codegen.errors import MalformedKey, NotAnInteger, RankError, WrongCount
+from conv3d_codegen.errors import MalformedKey, RankError
 from conv3d_codegen.geometry import layouts, rules
 from conv3d_codegen.geometry.axes import AxisGeometry
 from conv3d_codegen.geometry.correlation import Correlation
+from conv3d_codegen.geometry.numbers import as_integer, as_integers, comma, spread_over_axes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,10 +95,10 @@ class ConvGeometry:
         axis (before, after). `more` takes `output_padding` in the same form and all other fields.
         """
         rank = len(shape) - 2
-        rules.check_rank(rank, f"shape {_comma(shape)}")
+        rules.check_rank(rank, f"shape {comma(shape)}")
         if len(filters) != rank + 1:
             raise RankError(
-                f"filter {_comma(filters)} for shape {_comma(shape)}",
+                f"filter {comma(filters)} for shape {comma(shape)}",
                 f"{len(filters)} numbers",
                 f"{rank + 1} numbers: the output channels and one kernel extent per axis",
             )
@@ -221,10 +221,10 @@ class ConvGeometry:
         """Bring every field to its one spelling; only forms and names are looked at."""
         put = object.__setattr__
         for name in _COUNTS:
-            put(self, name, _integer(name, getattr(self, name)))
+            put(self, name, as_integer(name, getattr(self, name)))
         rules.check_rank(self.rank)
         for name, length in _LENGTHS.items():
-            put(self, name, _integers(name, getattr(self, name), length))
+            put(self, name, as_integers(name, getattr(self, name), length))
         put(self, "transposed", bool(self.transposed))
         put(self, "gradients", rules.canonical_gradients(self.gradients))
         put(self, "out_dtype", self.out_dtype or self.dtype)
@@ -259,46 +259,3 @@ class ConvGeometry:
 
     def _values(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}
-
-
-def spread_over_axes(name: str, value: int | Sequence[int], rank: int) -> tuple[int, ...]:
-    """One number or one per axis as one per axis; for padding as two per axis (before, after)."""
-    try:
-        values = (value,) if isinstance(value, SupportsIndex) else tuple(value)
-    except TypeError:
-        raise _not_integer(name, value) from None
-    ends = 2 if name == "padding" else 1
-    if len(values) == 1:
-        return values * (rank * ends)
-    if len(values) == rank:
-        return tuple(number for number in values for _ in range(ends))
-    if len(values) == rank * ends:
-        return values
-    counts = dict.fromkeys((1, rank, rank * ends))
-    raise WrongCount(
-        f"{name.replace('_', ' ')} {_comma(values)}",
-        f"{len(values)} numbers for {rank} axes",
-        f"{' or '.join(map(str, counts))} numbers",
-    )
-
-
-def _integer(name: str, value: SupportsIndex) -> int:
-    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
-        raise _not_integer(name, value)
-    return operator.index(value)
-
-
-def _not_integer(name: str, value: object) -> NotAnInteger:
-    return NotAnInteger(f"{name.replace('_', ' ')} {value!r}", "not an integer", "integers")
-
-
-def _integers(name: str, values: Sequence[SupportsIndex], length: int) -> tuple[int, ...]:
-    if len(values) != length:
-        raise WrongCount(
-            f"{name.replace('_', ' ')} {_comma(values)}", f"{len(values)} numbers", f"{length}"
-        )
-    return tuple(_integer(name, value) for value in values)
-
-
-def _comma(values: Sequence[Any]) -> str:
-    return ",".join(map(str, values))

@@ -36,6 +36,7 @@ from conv3d_codegen.errors import (
     ZeroBatch,
 )
 from conv3d_codegen.geometry.layouts import SPATIAL
+from conv3d_codegen.geometry.numbers import comma, spelled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -100,7 +101,7 @@ def check_each(name: str, values: Sequence[int], least: int, error: type[RuleErr
     """Every value is at least `least`."""
     if any(value < least for value in values):
         raise error(
-            f"{name} {','.join(map(str, values))}",
+            f"{name} {comma(values)}",
             f"a value is below {least}",
             f"integers >= {least}",
         )
@@ -126,7 +127,7 @@ def check_magnitudes(values: Mapping[str, Sequence[int]]) -> None:
     for name, numbers in values.items():
         if max(numbers) > LARGEST_INTEGER:
             raise NumberTooLarge(
-                f"{name.replace('_', ' ')} {','.join(map(str, numbers))}",
+                f"{spelled(name)} {comma(numbers)}",
                 "NKI's integers have 32 bits",
                 f"numbers up to {LARGEST_INTEGER}",
             )
@@ -136,7 +137,7 @@ def check_output_padding(
     transposed: bool, values: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
 ) -> None:
     """Output padding belongs to transposed convolutions, and stays below the larger step."""
-    given = f"output padding {','.join(map(str, values))}"
+    given = f"output padding {comma(values)}"
     if not transposed and any(values):
         raise OutputPaddingNotTransposed(
             given, "an ordinary convolution has no output padding", "0, or a transposed convolution"

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from conv3d_codegen.geometry import ConvGeometry, spread_over_axes
+from conv3d_codegen.geometry import ConvGeometry
+from conv3d_codegen.geometry.numbers import spread_over_axes
 from strategies import FEATURES, geometries
 
 CONV2D = {"shape": (2, 8, 14, 15), "filters": (12, 3, 4)}

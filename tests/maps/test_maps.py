@@ -78,6 +78,11 @@ def test_the_unread_tail_is_what_follows_the_last_window(axis: AxisGeometry) -> 
     assert axis_map(axis).unread_tail == min(axis.size, max(0, axis.size - end))
 
 
+def test_the_unread_tail_is_no_longer_than_the_input() -> None:
+    # The only window reads position -3.
+    assert axis_map(AxisGeometry(1, 1, 4, 1, 3, 0)).unread_tail == 1
+
+
 def test_the_phase_formulas_solve_the_read_formula() -> None:
     tap, stride, dilation, shift = sympy.symbols("t s d e", integer=True)
     q, r, o = sympy.symbols("q r o", integer=True)

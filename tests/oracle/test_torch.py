@@ -77,7 +77,7 @@ def _check(geometry: ConvGeometry, seed: int) -> None:
         np.testing.assert_array_equal(gradient, expected[name], err_msg=name)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     geometries(["ranks", "groups", "transposed", "layouts"], max_channels=24), st.integers(0, 99)
 )
