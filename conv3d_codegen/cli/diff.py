@@ -30,6 +30,6 @@ def command(a: Path, b: Path, as_json: bool) -> Exit:
     else:
         if found.differences:
             rows = ((row.what, row.a, row.b) for row in found.differences)
-            click.echo(format_table(rows, header=("", str(a), str(b))) + "\n")
+            click.echo(format_table(rows, header=("", "A", "B")) + "\n")
         click.echo(found.text, nl=False)
     return Exit.DRIFT if found.text else Exit.DONE

@@ -29,7 +29,7 @@ json_option = click.option(
 
 def print_json(value: Any) -> None:
     """Print `value` as one indented JSON document."""
-    click.echo(json.dumps(value, indent=2))
+    click.echo(json.dumps(value, indent=2, allow_nan=False))
 
 
 def say(message: str) -> None:

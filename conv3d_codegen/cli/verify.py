@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from conv3d_codegen.verify import VerifyReport
     from conv3d_codegen.verify.inputs import InputKind
 
-SHOWN_VIOLATIONS = 20
+SHOWN_VIOLATIONS = 10
 
 
 @click.command()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -62,12 +63,17 @@ class VerifyReport:
             "key": self.key,
             "inputs": self.inputs,
             "seed": self.seed,
-            "gradients": [asdict(check) for check in self.gradients],
+            "gradients": [_finite(asdict(check)) for check in self.gradients],
             "violations": [asdict(violation) for violation in self.violations],
             "instructions": self.run.counts.text,
             "makespan_us": self.run.timeline.makespan_us,
             "pe_utilisation": self.pe_utilisation,
         }
+
+
+def _finite(values: dict[str, Any]) -> dict[str, Any]:
+    """Replace infinities, which JSON does not have, by null."""
+    return {name: None if value == math.inf else value for name, value in values.items()}
 
 
 def verify_geometry(

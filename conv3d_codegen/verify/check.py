@@ -112,8 +112,10 @@ def _check_bound(name: str, got: Array, reference: Array, bound: Array) -> Gradi
 
 
 def _error(got: Array, expected: Array) -> Array:
-    with np.errstate(invalid="ignore"):  # infinities minus infinities are errors to report
-        return np.abs(got.astype(np.float64) - expected.astype(np.float64))
+    """Return the absolute difference, infinite where one side is not a number."""
+    with np.errstate(invalid="ignore"):
+        error = np.abs(got.astype(np.float64) - expected.astype(np.float64))
+    return np.where(np.isnan(error), np.inf, error)
 
 
 def _largest(values: Array) -> float:

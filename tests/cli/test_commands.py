@@ -103,6 +103,9 @@ def test_verify_names_the_line_of_a_broken_rule(run: Run, tmp_path: Path) -> Non
     line = KERNEL[: KERNEL.index("accumulate=False")].count("\n") + 1
     assert f"line {line}: [accumulate-before-open]" in result.stdout
     assert result.stdout.splitlines()[-1] == "FAILED"
+    report = json.loads(run("verify", file, "--json").stdout)
+    assert report["violations"][0]["line"] == line
+    assert report["gradients"][0]["max_error"] is None
 
 
 def test_a_file_without_a_key_needs_a_geometry(run: Run, tmp_path: Path) -> None:
