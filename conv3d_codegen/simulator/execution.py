@@ -20,12 +20,13 @@ if TYPE_CHECKING:
     from conv3d_codegen.simulator.element_types import Cells
     from conv3d_codegen.simulator.signatures import Signatures
     from conv3d_codegen.simulator.tensors import NkiTensor
+    from conv3d_codegen.simulator.text import ParsedKernel
 
 # The builtins that kernels of the common subset may use.
 _BUILTINS = {
     function.__name__: function
     for function in (
-        *(abs, bool, dict, divmod, enumerate, float, int, len, list, max, min, print),
+        *(abs, bool, dict, divmod, enumerate, float, int, len, list, max, min),
         *(range, reversed, round, str, sum, tuple, zip),
     )
 }
@@ -35,10 +36,11 @@ class Execution:
     """A kernel's code with its arguments, ready to run on cores."""
 
     def __init__(
-        self, code: CodeType, entry: str, inputs: Sequence[Cells], signatures: Signatures
+        self, kernel: ParsedKernel, code: CodeType, inputs: Sequence[Cells], signatures: Signatures
     ) -> None:
         self._code = code
-        self._entry = entry
+        self._entry = kernel.entry
+        self._parameters = kernel.parameters
         self._inputs = inputs
         self._signatures = signatures
 
@@ -69,7 +71,11 @@ class Execution:
             return nki
 
         namespace: dict[str, Any] = {
-            "__builtins__": {**_BUILTINS, "__import__": private_import},
+            "__builtins__": {
+                **_BUILTINS,
+                "__import__": private_import,
+                "print": lambda *_, **__: None,  # NKI prints while it compiles
+            },
             "__name__": self._entry,
         }
         try:
@@ -85,12 +91,15 @@ class Execution:
             return None
 
     def _arguments(self, core: Core) -> list[NkiTensor]:
+        if len(self._inputs) != len(self._parameters):
+            expected = ", ".join(self._parameters)
+            raise core.stop("kernel-function", f"called with {len(self._inputs)} for ({expected})")
         arguments = []
-        for position, values in enumerate(self._inputs):
+        for name, values in zip(self._parameters, self._inputs, strict=True):
             dtype = element_type_of(values.dtype)
             if dtype is None:
-                raise core.stop("dtype", f"input {position}: NKI has no type for {values.dtype}")
-            arguments.append(core.wrap_input(f"input {position}", values, dtype))
+                raise core.stop("dtype", f"{name}: NKI has no type for numpy's {values.dtype}")
+            arguments.append(core.wrap_input(name, values, dtype))
         return arguments
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from conv3d_codegen.simulator.registers import Register
+
 if TYPE_CHECKING:
     from conv3d_codegen.simulator.core import Core
     from conv3d_codegen.simulator.tensors import NkiTensor
@@ -143,6 +145,8 @@ def _resolve_slice(item: slice, size: int, axis: int, core: Core) -> tuple[int, 
 
 
 def _resolve_integer(item: Any, size: int, axis: int, core: Core) -> int:
+    if isinstance(item, Register):
+        raise core.stop("loop-register", "a register does not index: use ap(scalar_offset=)")
     if isinstance(item, bool) or not isinstance(item, int):
         raise core.stop("operand-type", f"axis {axis} is indexed with {type(item).__name__}")
     position = item + size if item < 0 else item

@@ -83,7 +83,7 @@ def nc_matmul(core: Core, line: int, args: Args) -> None:
     _accumulate(call, args.get("accumulate"), _product(call))
     macs = call.rows * (2 if call.double_row else 1) * dst.shape[0] * call.columns
     core.counts.macs += macs
-    dtype = "float32" if stationary.dtype.name == moving.dtype.name == "float32" else "bfloat16"
+    dtype = "float32" if "float32" in {stationary.dtype.name, moving.dtype.name} else "bfloat16"
     ns = matmul_ns(
         core.spec,
         call.columns,

@@ -74,8 +74,9 @@ class Language:
             "shared_hbm": SHARED_HBM,
         }
         operators = {name: Operator(name) for name in NAMES}
+        types = {"NkiTensor": NkiTensor}  # for annotations
         ranges = dict.fromkeys(("affine_range", "sequential_range", "static_range"), range)
-        return {**operators, **ELEMENT_TYPES, **memories, **ranges, **functions}
+        return {**operators, **ELEMENT_TYPES, **memories, **types, **ranges, **functions}
 
     # --- allocation ---------------------------------------------------------------------------
 
@@ -140,10 +141,11 @@ class Language:
                 )
             if len(extents) < 2:
                 raise core.stop("tensor-shape", f"{extents}: on chip at least two axes are needed")
-        if buffer is PSUM:
-            size = prod(extents[1:]) * dtype.bytes
-            if size > core.spec.psum_bytes_per_partition:
-                core.report("psum-capacity", f"{extents} of {dtype} takes {size} bytes of 16384")
+        size = prod(extents[1:] if buffer.is_on_chip else extents) * dtype.bytes
+        if buffer is PSUM and size > core.spec.psum_bytes_per_partition:
+            core.report("psum-capacity", f"{extents} of {dtype} takes {size} bytes of 16384")
+        if buffer is SHARED_HBM and size > core.spec.max_output_bytes:
+            raise core.stop("output-size", f"{extents} of {dtype} takes {size} bytes")
         return extents, dtype, buffer
 
     # --- views, loops, cores ------------------------------------------------------------------

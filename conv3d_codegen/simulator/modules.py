@@ -24,7 +24,7 @@ from conv3d_codegen.simulator.operands import EnumMember
 from conv3d_codegen.simulator.signatures import ISA, LANGUAGE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from conv3d_codegen.simulator.core import Core
     from conv3d_codegen.simulator.operands import Args
@@ -62,17 +62,30 @@ _ENUMS = (
     "dma_engine",
     "nc_version",
 )
+# What nl.tile_size has in every version, and means on every target.
+_TILE_SIZES = {
+    "pmax": 128,
+    "psum_fmax": 512,
+    "gemm_stationary_fmax": 128,
+    "gemm_moving_fmax": 512,
+    "bn_stats_fmax": 512,
+}
 
 
 class Module:
     """A namespace that reports names it does not have."""
 
-    def __init__(self, name: str, core: Core, members: dict[str, Any]) -> None:
+    def __init__(
+        self, name: str, core: Core, members: dict[str, Any], known: Collection[str] = ()
+    ) -> None:
         self.__dict__.update(members)
-        self.__dict__["_name"] = name
-        self.__dict__["_core"] = core
+        self._name = name
+        self._core = core
+        self._known = known
 
     def __getattr__(self, name: str) -> Any:
+        if name in self._known:
+            raise self._core.stop("unsupported", f"{self._name}.{name} is not simulated")
         raise self._core.stop("unknown-name", f"{self._name} has no {name}")
 
 
@@ -85,37 +98,26 @@ class InstructionHandle:
 
 def make_modules(core: Core, signatures: Signatures) -> Module:
     """Make the `nki` module of one core, with its two submodules."""
-    enums = {
-        name: Module(
-            f"nisa.{name}",
-            core,
-            {member: EnumMember(name, member) for member in signatures.enum_members(name)},
-        )
-        for name in _ENUMS
-    }
-    engines = {
-        f"{name}_engine": EnumMember("engine", name)
-        for name in ("tensor", "vector", "scalar", "gpsimd", "unknown")
-    }
-    version = EnumMember("nc_version", core.spec.generation)
-    isa: dict[str, Any] = {
-        name: _unsupported(core, f"nisa.{name}") for name in signatures.functions(ISA)
-    }
+    isa = Module("nisa", core, _isa_members(core, signatures), signatures.names(ISA))
+    members = {**Language(core).members(), "tile_size": Module("nl.tile_size", core, _TILE_SIZES)}
+    language = Module("nl", core, members, signatures.names(LANGUAGE))
+    return Module("nki", core, {"jit": _jit, "isa": isa, "language": language})
+
+
+def _isa_members(core: Core, signatures: Signatures) -> dict[str, Any]:
+    members: dict[str, Any] = {}
+    for name in signatures.functions(ISA):
+        members[name] = _unsupported(core, f"nisa.{name}")
     for name, implementation in INSTRUCTIONS.items():
-        isa[name] = _instruction(core, signatures, name, implementation)
-    language = {name: _unsupported(core, f"nl.{name}") for name in signatures.functions(LANGUAGE)}
-    language.update(Language(core).members())
-    return Module(
-        "nki",
-        core,
-        {
-            "jit": _jit,
-            "isa": Module(
-                "nisa", core, {**isa, **engines, **enums, "get_nc_version": lambda: version}
-            ),
-            "language": Module("nl", core, language),
-        },
-    )
+        members[name] = _instruction(core, signatures, name, implementation)
+    for enum in _ENUMS:
+        values = {name: EnumMember(enum, name) for name in signatures.enum_members(enum)}
+        members[enum] = Module(f"nisa.{enum}", core, values)
+    for engine in ("tensor", "vector", "scalar", "gpsimd", "unknown"):
+        members[f"{engine}_engine"] = EnumMember("engine", engine)
+    generation = EnumMember("nc_version", core.spec.generation)
+    members["get_nc_version"] = lambda: generation
+    return members
 
 
 def _jit(function: Any = None, **_: Any) -> Any:

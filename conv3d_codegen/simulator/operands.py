@@ -101,6 +101,12 @@ def check_on_chip(
             f"{label}: {tensor.name} needs {len(merged_axes(shape, strides))} free dimensions,"
             f" {max_free_axes} are possible",
         )
+    if tensor.free_elements > core.spec.max_access_elements:
+        core.violate(
+            line,
+            "access-size",
+            f"{label}: {tensor.name} has {tensor.free_elements} elements per partition",
+        )
     if max(strides) > core.spec.max_access_stride and any(
         stride > core.spec.max_access_stride and count > 1
         for count, stride in zip(shape, strides, strict=True)

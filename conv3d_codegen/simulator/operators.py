@@ -27,6 +27,10 @@ class Operator:
     def __repr__(self) -> str:
         return f"nl.{self.name}"
 
+    def __call__(self, *_: object, **__: object) -> None:
+        """Refuse: `nl.add(x, y)` is a convenience that the emitted subset does without."""
+        raise TypeError(f"nl.{self.name} is executed only as an operator of an instruction")
+
 
 def _comparison(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     return lambda a, b: function(a, b).astype(np.float32)

@@ -36,8 +36,6 @@ def _check(core: Core, storage: Storage) -> None:
         )
         return
     storage.role = OUTPUT
-    if storage.bytes_per_partition > core.spec.max_output_bytes:
-        core.violate(storage.line, "output-size", f"{storage.name} exceeds 4 GiB")
     if storage.rewritten_line:
         core.violate(
             storage.rewritten_line, "write-once", f"elements of {storage.name} are written again"

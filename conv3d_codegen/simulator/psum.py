@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from conv3d_codegen.simulator.cell_map import Region
+from conv3d_codegen.simulator.tensors import PSUM
 
 if TYPE_CHECKING:
     from conv3d_codegen.simulator.core import Core
@@ -35,6 +36,8 @@ def _bank_region(core: Core, dst: NkiTensor) -> Region:
 
 def check_bank(core: Core, line: int, kind: str, dst: NkiTensor) -> None:
     """Check that a PE result lies in as many banks as the target's matmuls may span."""
+    if dst.storage.memory is not PSUM:
+        return
     first, last = _banks(core, dst)
     possible = core.spec.matmul_dst_bytes // core.spec.psum_bank_bytes
     if last - first >= possible:

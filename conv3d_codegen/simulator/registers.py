@@ -33,4 +33,5 @@ class Register:
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _refuse
     __floordiv__ = __mod__ = __neg__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
+    __eq__ = __ne__ = __hash__ = _refuse
     __bool__ = __int__ = __index__ = __str__ = __format__ = _refuse

@@ -33,6 +33,7 @@ RULES = MappingProxyType(
         "start-partition": "partition starts: 0; 0 or 64 up to 64; a multiple of 32 up to 32",
         "access-rank": "free dimensions of an operand, contiguous neighbours merged, fit its field",
         "access-stride": "strides of on-chip operands fit 16-bit signed fields",
+        "access-size": "compute operands have up to 65536 elements per partition",
         "shape": "shapes of the operands fit each other",
         "dtype": "element types fit the instruction",
         "engine": "engine= names an engine that can do it",

@@ -74,6 +74,11 @@ class Signatures:
         """Every function that some version of the module has."""
         return tuple(_table()[module]["functions"])
 
+    def names(self, module: str) -> frozenset[str]:
+        """Every name that some version of the module has."""
+        table = _table()[module]
+        return frozenset(table["functions"]) | frozenset(table["names"])
+
     def missing_versions(self, module: str, name: str) -> tuple[str, ...] | None:
         """Versions without the name; None when no version has it."""
         table = _table()[module]

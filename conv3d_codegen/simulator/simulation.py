@@ -74,7 +74,7 @@ def simulate(
     code = compile(source, filename, "exec", dont_inherit=True)
     exchange = Exchange(lnc)
     cores = [Core(spec, parsed.log, filename, exchange, rank) for rank in range(lnc)]
-    returned = Execution(code, parsed.entry, inputs, signatures).run(cores)
+    returned = Execution(parsed, code, inputs, signatures).run(cores)
     outputs = collect_outputs(cores[0], returned)
     peaks = [memory_peaks(core.trace, lifetimes(core.trace), spec, parsed.log) for core in cores]
     counts = Counts()

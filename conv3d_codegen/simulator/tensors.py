@@ -10,13 +10,14 @@ import numpy as np
 
 from conv3d_codegen.simulator.cell_map import CellMap, Region
 from conv3d_codegen.simulator.indexing import ap_view, index_view, is_contiguous, reshape_view
+from conv3d_codegen.simulator.registers import Register
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from conv3d_codegen.simulator.core import Core
     from conv3d_codegen.simulator.element_types import Cells, ElementType
-    from conv3d_codegen.simulator.registers import LoopScope, Register
+    from conv3d_codegen.simulator.registers import LoopScope
 
 INPUT, OUTPUT, SCRATCH = "input", "output", "scratch"
 
@@ -184,8 +185,8 @@ class NkiTensor:
 
     @property
     def is_whole(self) -> bool:
-        """Whether this is the view that the allocation returned."""
-        return self.offset == 0 and self.shape == self.storage.shape and self.is_contiguous()
+        """Whether the view covers its storage in order: the tensor allocated, or a reshape of it."""
+        return self.size == self.storage.free * self.storage.partitions and self.is_contiguous()
 
     @property
     def array(self) -> Cells:
@@ -237,9 +238,11 @@ class NkiTensor:
             core.report("ap-pattern", "scalar_offset cannot move a tensor on chip by partitions")
         if isinstance(register, NkiTensor):
             value = int(core.load(register, core.current_line()).item())
-        else:
+        elif isinstance(register, Register):
             value = register.value
-        return value * prod(self.storage.shape[indirect_dim + 1 :])
+        else:
+            raise core.stop("operand-type", f"scalar_offset={register!r}: a register is needed")
+        return value * prod(self.shape[indirect_dim + 1 :])
 
 
 def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:

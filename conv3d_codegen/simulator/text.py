@@ -60,6 +60,7 @@ class ParsedKernel:
     def __init__(self, source: str, filename: str, signatures: Signatures) -> None:
         self.log = ViolationLog()
         self.entry = ""
+        self.parameters: tuple[str, ...] = ()
         self.is_executable = False
         try:
             tree = ast.parse(source, filename)
@@ -92,9 +93,11 @@ class ParsedKernel:
     def _check_kernel(self, kernel: ast.FunctionDef) -> bool:
         decorators = [ast.unparse(decorator) for decorator in kernel.decorator_list]
         if decorators not in (["nki.jit"], ["nki.jit()"]):
-            self.log.add(kernel.lineno, "kernel-function", f"decorated with {decorators}")
+            line = kernel.decorator_list[0].lineno
+            self.log.add(line, "kernel-function", f"decorated with {', '.join(decorators)}")
             return False
         self.entry = kernel.name
+        self.parameters = tuple(argument.arg for argument in kernel.args.args)
         if kernel.args.vararg or kernel.args.kwarg or kernel.args.kwonlyargs:
             self.log.add(kernel.lineno, "kernel-function", "parameters must be plain, positional")
         return True
@@ -144,7 +147,8 @@ class _NodeChecks:
         return self._is_safe
 
     def _add_fields(self, kind: type[ast.AST]) -> tuple[str, ...]:
-        fields = tuple(field for field in kind._fields if field not in _PLAIN_FIELDS)
+        names = getattr(kind, "_fields", ())  # some nodes hold plain strings and numbers
+        fields = tuple(field for field in names if field not in _PLAIN_FIELDS)
         self._fields[kind] = fields
         return fields
 
@@ -164,8 +168,8 @@ class _NodeChecks:
                 self._log.add(node.lineno, "subset", f"{name} is not in the subset")
 
     def _check_form(self, node: Any) -> None:
-        for message in _partly_allowed(node):
-            self._log.add(node.lineno, "subset", message)
+        for line, message in _partly_allowed(node):
+            self._log.add(line, "subset", message)
 
     def _check_name(self, node: ast.Name) -> None:
         if node.id.startswith("__"):
@@ -227,16 +231,16 @@ def _is_constant(statement: ast.stmt) -> bool:
     )
 
 
-def _partly_allowed(node: ast.For | ast.With | ast.FormattedValue) -> Iterator[str]:
+def _partly_allowed(node: ast.For | ast.With | ast.FormattedValue) -> Iterator[tuple[int, str]]:
     """Say what is wrong with a form that is in the subset only in part."""
     if isinstance(node, ast.For) and node.orelse:
-        yield "else of a loop is not in the subset"
+        yield node.orelse[0].lineno, "else of a loop is not in the subset"
     if isinstance(node, ast.With):
         items = [ast.unparse(item.context_expr) for item in node.items]
         if items != ["nl.no_reorder()"] or node.items[0].optional_vars is not None:
-            yield "with is only for nl.no_reorder()"
+            yield node.lineno, "with is only for nl.no_reorder()"
     if isinstance(node, ast.FormattedValue) and node.format_spec is not None:
-        yield "format specifications are not in the subset"
+        yield node.lineno, "format specifications are not in the subset"
 
 
 def check_text(source: str, nki: str = "0.6") -> tuple[Violation, ...]:

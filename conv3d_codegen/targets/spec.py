@@ -85,6 +85,8 @@ class TargetSpec:
     lnc_sizes: tuple[int, ...] = (1, 2)
     # Hardware field widths of an access pattern: 16-bit signed strides (Inferentia2 guide).
     max_access_stride: int = 32767
+    # One instruction addresses up to 64 Ki elements per partition (architecture guides).
+    max_access_elements: int = 65_536
     # Largest output tensor the compiler accepts (NCC_EVRF024).
     max_output_bytes: int = 4 << 30
 
