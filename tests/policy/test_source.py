@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = sorted((ROOT / "conv3d_codegen").rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 TEMPLATES = sorted((ROOT / "templates").rglob("*.jinja"))
+DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*.toml"), ROOT / ".ci/run"]
 LICENCE = "SPDX-License-Identifier: Apache-2.0"
 
 MAX_FILE_LINES = 400
@@ -70,3 +71,8 @@ def _parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     arguments = node.args
     named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
     return len([argument for argument in named if argument.arg not in {"self", "cls"}])
+
+
+@each(PACKAGE + TESTS + TEMPLATES + DOCUMENTS)
+def test_no_file_names_a_place_of_one_machine(file: Path) -> None:
+    assert not re.findall(r"(?<![\w.])/(?:home|root|tmp|work|Users)/\w", file.read_text())
