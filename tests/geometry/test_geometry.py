@@ -77,6 +77,12 @@ def test_filters_have_the_users_layout_and_pytorchs_channel_axes(
     assert other.filter_shape == transposed
 
 
+def test_rank_1_may_call_its_axis_l() -> None:
+    geometry = ConvGeometry.from_shapes((2, 8, 15), (12, 4), layout="NLC", filter_layout="OIL")
+    assert (geometry.layout, geometry.filter_layout) == ("NDHWC", "OIDHW")
+    assert (geometry.x_shape, geometry.filter_shape) == ((2, 15, 8), (12, 8, 4))
+
+
 def test_a_transposed_convolution_swaps_the_roles_of_x_and_dy() -> None:
     geometry = ConvGeometry.from_shapes(
         (1, 8, 7), (12, 3), stride=2, padding=1, transposed=True, output_padding=1
