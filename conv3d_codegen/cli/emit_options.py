@@ -9,9 +9,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from conv3d_codegen.api import EmitOptions
+from conv3d_codegen.simulator.signatures import known_versions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+nki_option = click.option(
+    "--nki",
+    type=click.Choice(known_versions()),
+    default=EmitOptions().nki,
+    show_default=True,
+    help="Oldest NKI release that must accept the text.",
+)
 
 
 def emit_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -31,13 +41,7 @@ def emit_options(function: Callable[..., Any]) -> Callable[..., Any]:
         show_default=True,
         help="Roll the outer loop rather than write more.",
     )
-    @click.option(
-        "--nki",
-        type=click.Choice(["0.3", "0.4", "0.5", "0.6", "0.7"]),
-        default=EmitOptions().nki,
-        show_default=True,
-        help="NKI release that must accept the text.",
-    )
+    @nki_option
     @wraps(function)
     def with_options(unroll: str, max_instructions: int, nki: str, **rest: Any) -> Any:
         options = EmitOptions(unroll=unroll, max_instructions=max_instructions, nki=nki)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
+from conv3d_codegen.api import EmitOptions
+from conv3d_codegen.cli.emit_options import nki_option
 from conv3d_codegen.cli.geometry_options import geometry_options
 from conv3d_codegen.cli.output import Exit, format_table, json_option, print_json
 from conv3d_codegen.files import read_text
@@ -32,9 +34,15 @@ SHOWN_VIOLATIONS = 10
     help="Integers must come out exact, normal values within a derived bound.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the random inputs.")
+@nki_option
 @json_option
 def command(
-    kernel: Path | None, geometry: ConvGeometry | None, inputs: str, seed: int, as_json: bool
+    kernel: Path | None,
+    geometry: ConvGeometry | None,
+    inputs: str,
+    seed: int,
+    nki: str,
+    as_json: bool,
 ) -> Exit:
     """Run a kernel in the bundled simulator and compare it with the reference.
 
@@ -43,11 +51,12 @@ def command(
     """
     kind = cast("InputKind", inputs)
     if kernel is not None:
+        source = read_text(kernel)
         report = verify_source(
-            read_text(kernel), geometry, filename=str(kernel), inputs=kind, seed=seed
+            source, geometry, filename=str(kernel), inputs=kind, seed=seed, nki=nki
         )
     elif geometry is not None:
-        report = verify_geometry(geometry, inputs=kind, seed=seed)
+        report = verify_geometry(geometry, EmitOptions(nki=nki), inputs=kind, seed=seed)
     else:
         raise click.UsageError("name a KERNEL file or a geometry: --shape and --filter, or --key")
     if as_json:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from conv3d_codegen.api import EmitOptions, emit
 from conv3d_codegen.maps import useful_macs
 from conv3d_codegen.simulator import simulate
+from conv3d_codegen.simulator.signatures import known_versions
 from conv3d_codegen.verify.check import GradientCheck, check_gradients
 from conv3d_codegen.verify.header import geometry_of, key_of
 from conv3d_codegen.verify.inputs import make_inputs
@@ -28,6 +29,9 @@ __all__ = [
     "verify_geometry",
     "verify_source",
 ]
+
+
+DEFAULT_NKI = EmitOptions().nki
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +91,12 @@ def verify_geometry(
     options = options or EmitOptions()
     kernel = emit(geometry, options)
     return verify_source(
-        kernel.source, geometry, filename=f"{kernel.name}.py", inputs=inputs, seed=seed
+        kernel.source,
+        geometry,
+        filename=f"{kernel.name}.py",
+        inputs=inputs,
+        seed=seed,
+        nki=options.nki,
     )
 
 
@@ -98,6 +107,7 @@ def verify_source(
     filename: str = "<kernel>",
     inputs: InputKind = "integers",
     seed: int = 0,
+    nki: str = DEFAULT_NKI,
 ) -> VerifyReport:
     """Verify the text of a kernel, also one edited by hand.
 
@@ -107,6 +117,7 @@ def verify_source(
         filename: how messages name the file.
         inputs: small integers, whose result must be exact, or normal values within a bound.
         seed: of the random inputs.
+        nki: the oldest NKI release that must accept the text; so must all later ones.
 
     Raises:
         RequestError: the geometry is not given and not in the header.
@@ -114,7 +125,13 @@ def verify_source(
     geometry = geometry or geometry_of(source, filename)
     operands = make_inputs(geometry, inputs, seed)
     arguments = (operands.dy, operands.x, operands.w)
-    result = simulate(source, arguments, target=geometry.target, filename=filename)
+    result = simulate(
+        source,
+        arguments,
+        target=geometry.target,
+        nki=f"{nki}..{known_versions()[-1]}",
+        filename=filename,
+    )
     return VerifyReport(
         key=geometry.key(),
         inputs=inputs,
