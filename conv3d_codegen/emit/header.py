@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from conv3d_codegen.plan.model import KernelPlan
+    from conv3d_codegen.plan.schedule import Side
 
 _MATHS = {
     "dx": "dx[n, ci, i] = sum over t, co of w[t, ci, co] * dy[n, co, o]   where i + p = o*s + t*d",
@@ -99,8 +100,13 @@ class Header:
         if schedule.dgrad is not None:
             lines += schedule.dgrad.describe()
         if schedule.wgrad is not None:
-            lines += schedule.wgrad.describe()
+            lines += schedule.wgrad.describe(self._sides())
         return lines
+
+    def _sides(self) -> dict[Side, str]:
+        """Which tensor is read through windows, and which has a position per window."""
+        contraction = self.geometry.as_correlation()
+        return {"wide": contraction.wide, "narrow": contraction.narrow}
 
     @property
     def memory(self) -> list[str]:
@@ -148,11 +154,12 @@ class Header:
         if schedule.bgrad:
             lines.append("    db partial = sum of dy over positions")
         if schedule.wgrad is not None:
-            owner, halo = ("dy", "x") if schedule.wgrad.halo == "x" else ("x", "dy")
+            names = self._sides()
+            still, moving = names[schedule.wgrad.stationary], names[schedule.wgrad.moving]
             lines += [
-                f"    load x; turn {owner} and {halo}: positions on partitions",
-                f"    for each block of {owner} channels, for each run of taps:",
-                f"        for each entry: psum += {owner}.T @ {halo} shifted by the taps",
+                f"    load x; turn {still} and {moving}: positions on partitions",
+                f"    for each block of {still} channels, for each run of taps:",
+                f"        for each entry: psum += {still}.T @ {moving}, shifted by the taps",
                 "        add psum to the sum of earlier slabs, or round and store it",
             ]
         if schedule.bgrad:

@@ -48,12 +48,12 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """One matmul of a tile: the entry it uses and the part of the tile it adds to (tile and dy coordinates)."""
+    """One matmul of a tile: the entry it uses, the part of the tile it adds to, the first dy blocks and their steps."""
 
     row: EntryRow
     tap: int
     part: Ranges
-    dy_blocks: Ranges
+    sources: tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
 
     def covers(self, tile: Tile) -> bool:
         """Whether it writes the whole tile."""
@@ -99,7 +99,7 @@ class DgradLowering:
         needed = []
         for axis, (low, high) in zip(self.plan.axes, box.ranges[1:], strict=True):
             spans = [
-                (first - tap.delta, stop - tap.delta)
+                (first * axis.step - tap.delta, (stop - 1) * axis.step - tap.delta + 1)
                 for phase in axis.phases
                 for first, stop in [axis.blocks_for(phase, low, high)]
                 if first < stop
@@ -107,7 +107,7 @@ class DgradLowering:
             ]
             first = max(0, min((s[0] for s in spans), default=0))
             stop = min(axis.dy_blocks, max((s[1] for s in spans), default=0))
-            needed.append((first * axis.fold, min(axis.axis.out, max(first, stop) * axis.fold)))
+            needed.append((first * axis.fold, min(axis.dy_size, max(first, stop) * axis.fold)))
         return Box(box.n, *needed)
 
     def _prepare(self, c_in: Range, c_out: Range) -> FilterBank:
@@ -188,11 +188,10 @@ class DgradLowering:
             for axis, tap, (first, stop) in zip(
                 self.plan.axes, (d, h, w), tile.blocks, strict=True
             ):
-                low = max(first - tap.delta, 0)
-                high = min(stop - tap.delta, axis.dy_blocks)
-                parts.append((low + tap.delta - first, high + tap.delta - first))
-                sources.append((low, high))
-            if all(low < high for low, high in sources):
+                low, high = axis.sources(tap, first, stop)
+                parts.append((low - first, high - first))
+                sources.append((low * axis.step - tap.delta, axis.step))
+            if all(low < high for low, high in parts):
                 found.append(
                     Contribution(
                         EntryRow(d, h),
@@ -221,8 +220,10 @@ class DgradLowering:
                 slice(None),
                 tile.sample - window.box.n[0],
                 *(
-                    slice(low - start, high - start)
-                    for (low, high), start in zip(contribution.dy_blocks, origin, strict=True)
+                    slice(first - start, first - start + (high - low - 1) * step + 1, step)
+                    for (first, step), (low, high), start in zip(
+                        contribution.sources, contribution.part, origin, strict=True
+                    )
                 ),
             )
         ]
@@ -250,10 +251,10 @@ class DgradLowering:
             self.plan.axes, tile.phases, tile.blocks, box.ranges[1:], strict=True
         ):
             if axis.blocked:
-                origin = (low + axis.axis.pad_before) // axis.period
+                origin = (low + axis.pad) // axis.period
                 spans.append(slice(first - origin, stop - origin))
             else:
-                start = first * axis.period + phase.residue - axis.axis.pad_before - low
+                start = first * axis.period + phase.residue - axis.pad - low
                 span = (stop - 1 - first) * axis.period + 1
                 spans.append(slice(start, start + span, axis.period))
         return out[(slice(None), tile.sample - box.n[0], *spans)]
@@ -277,7 +278,7 @@ def _block_extent(axis: DgradAxis, extent: Range) -> int:
     low, high = extent
     if not axis.blocked:
         return high - low
-    pad = axis.axis.pad_before
+    pad = axis.pad
     return (high - 1 + pad) // axis.period - (low + pad) // axis.period + 1
 
 
@@ -287,7 +288,7 @@ def _stored_rows(axis: DgradAxis, extent: Range) -> Iterator[tuple[int, tuple[sl
     if not axis.blocked:
         yield 0, (slice(low, high), slice(0, high - low))
         return
-    pad, period = axis.axis.pad_before, axis.period
+    pad, period = axis.pad, axis.period
     origin = (low + pad) // period
     for r in range(axis.rows):
         first = -(-(low + pad - r) // period)

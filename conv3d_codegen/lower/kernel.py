@@ -11,6 +11,7 @@ from conv3d_codegen.lower.dgrad import DgradLowering
 from conv3d_codegen.lower.filters import FilterSource
 from conv3d_codegen.lower.slabs import NOTHING, cut_slabs
 from conv3d_codegen.lower.wgrad import WgradLowering
+from conv3d_codegen.lower.wgrad_result import ResultWriter
 from conv3d_codegen.lower.windows import Source, load_window
 from conv3d_codegen.plan.blocks import channel_blocks
 from conv3d_codegen.plan.correlation import correlation_axis
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from conv3d_codegen.geometry import ConvGeometry
     from conv3d_codegen.lower.slabs import Slab
-    from conv3d_codegen.lower.wgrad import Chain
+    from conv3d_codegen.lower.tap_chains import Chain
     from conv3d_codegen.lower.windows import Box, Window
     from conv3d_codegen.plan.problem import Problem
     from conv3d_codegen.plan.schedule import Schedule
@@ -104,18 +105,19 @@ class _KernelLowering:
                 self.builder, dgrad, source, self.targets["dx"], out_dtype, blocks, self.out_blocks
             )
         if (wgrad := schedule.wgrad) is not None:
-            depth, height, width = (correlation_axis(axis, wgrad.halo) for axis in problem.axes)
-            channels = (problem.out_channels, problem.in_channels)
-            self.wgrad = WgradLowering(
-                self.builder,
-                wgrad,
-                (depth, height, width),
-                self.targets["dw"],
-                out_dtype,
-                channels if wgrad.halo == "x" else channels[::-1],
+            depth, height, width = (
+                correlation_axis(axis, wgrad.shifted(number))
+                for number, axis in enumerate(problem.axes)
             )
+            axes = (depth, height, width)
+            channels = (problem.out_channels, problem.in_channels)
+            ordered = channels if wgrad.moving == "wide" else channels[::-1]
+            writer = ResultWriter(
+                self.builder, axes, self.targets["dw"], out_dtype, wgrad.moving == "narrow"
+            )
+            self.wgrad = WgradLowering(self.builder, wgrad, axes, ordered, writer)
         if schedule.bgrad:
-            columns = sum(slab.dy.extents[0] for slab in self.slabs if not slab.dy.is_empty)
+            columns = sum(slab.narrow.extents[0] for slab in self.slabs if not slab.narrow.is_empty)
             self.bgrad = BgradLowering(self.builder, self.outputs["db"], out_dtype, columns)
 
     def _passes(self) -> Sequence[Sequence[Chain]]:
@@ -146,17 +148,17 @@ class _KernelLowering:
             self.builder.section(f"{label}: load")
             dy_windows = self._load(self.dy, dy_need)
             windows = dy_windows or windows
-            if dgrad is not None and not slab.dx.is_empty:
+            if dgrad is not None and not slab.wide.is_empty:
                 self.builder.section(f"{label}: dx")
-                dgrad.slab(slab.dx, dy_windows)
-            if bgrad is not None and not slab.dy.is_empty:
+                dgrad.slab(slab.wide, dy_windows)
+            if bgrad is not None and not slab.narrow.is_empty:
                 self.builder.section(f"{label}: db")
-                bgrad.slab(slab.dy, dy_windows)
+                bgrad.slab(slab.narrow, dy_windows)
             if self.wgrad is not None and owner is not None:
                 self.builder.section(f"{label}: dw")
                 assert self.x is not None
                 pair = (dy_windows, self._load(self.x, x_need))
-                ordered = pair if self.wgrad.plan.halo == "x" else pair[::-1]
+                ordered = pair if self.wgrad.plan.moving == "wide" else pair[::-1]
                 self.wgrad.slab(owner, ordered, chains, last=position == max(owners))
         if bgrad is not None:
             self.builder.section("db", "Add the partial sums of all slabs up, round once, store.")
@@ -164,7 +166,7 @@ class _KernelLowering:
 
     def _owner(self, slab: Slab) -> Box:
         assert self.wgrad is not None
-        return slab.dy if self.wgrad.plan.halo == "x" else slab.dx
+        return self.wgrad.positions(slab)
 
     def _needs(
         self,
@@ -176,12 +178,12 @@ class _KernelLowering:
         """Dy and x rows that a slab reads for everything it does."""
         dy_need, x_need = NOTHING, NOTHING
         if bgrad is not None:
-            dy_need = dy_need.union(slab.dy)
-        if dgrad is not None and not slab.dx.is_empty:
-            dy_need = dy_need.union(dgrad.dy_box(slab.dx))
+            dy_need = dy_need.union(slab.narrow)
+        if dgrad is not None and not slab.wide.is_empty:
+            dy_need = dy_need.union(dgrad.dy_box(slab.wide))
         if self.wgrad is not None and owner is not None:
             own_box, halo_box = self.wgrad.boxes(owner)
-            if self.wgrad.plan.halo == "dy":
+            if self.wgrad.plan.moving == "narrow":
                 own_box, halo_box = halo_box, own_box
             dy_need, x_need = dy_need.union(own_box), x_need.union(halo_box)
         return dy_need, x_need

@@ -95,6 +95,29 @@ class Turned:
         )
         return self.buffer[index]
 
+    def columns(
+        self,
+        builder: Builder,
+        entry: tuple[int, int | slice, int | slice, int | slice],
+        channels: Range,
+    ) -> SliceView:
+        """Address one entry, or neighbouring entries along one axis, as the columns of a stationary operand."""
+        sample, d, h, w = entry
+        if not any(isinstance(item, slice) for item in (d, h, w)):
+            return self.view(sample, d, h, w, channels)
+        positions, n, d_extent, h_extent, c = self.buffer.shape
+        first = sample * self.spreads[3].entries
+        w, d, h = _shift(w, first), _shift(d, self.skips[0]), _shift(h, self.skips[1])
+        if isinstance(h, slice):
+            flat = builder.alias(self.buffer, (positions, n, d_extent, h_extent * c))
+            return flat[:, w, d, h.start * c : h.stop * c]
+        if isinstance(d, slice):
+            flat = builder.alias(self.buffer, (positions, n, d_extent * h_extent * c))
+            return flat[:, w, d.start * c : d.stop * c]
+        assert isinstance(w, slice)
+        flat = builder.alias(self.buffer, (positions, n * d_extent * h_extent * c))
+        return flat[:, w.start * c : w.stop * c]
+
 
 def _shift(index: int | slice, by: int) -> int | slice:
     if isinstance(index, int):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from conv3d_codegen.dtypes import dtype
-from conv3d_codegen.plan.blocks import ceil_div, channel_blocks
+from conv3d_codegen.plan.blocks import ceil_div, channel_blocks, split_even, split_upto
 from conv3d_codegen.plan.correlation import correlation_axis
 from conv3d_codegen.plan.estimate import (
     BANK_COLUMNS,
@@ -21,6 +21,7 @@ from conv3d_codegen.targets import target
 
 if TYPE_CHECKING:
     from conv3d_codegen.geometry import ConvGeometry
+    from conv3d_codegen.plan.correlation import CorrelationAxis
     from conv3d_codegen.plan.estimate import DgradCounts, WgradCounts
     from conv3d_codegen.plan.problem import Problem
     from conv3d_codegen.plan.schedule import DgradPlan, Schedule, WgradPlan
@@ -125,51 +126,68 @@ class Pricing:
 
     # --- dw ------------------------------------------------------------------------------------
 
+    def wgrad_axes(self, plan: WgradPlan) -> tuple[CorrelationAxis, ...]:
+        """Set up the axes as the plan shifts them."""
+        return tuple(
+            correlation_axis(axis, plan.shifted(number))
+            for number, axis in enumerate(self.problem.axes)
+        )
+
     def wgrad_counts(self, plan: WgradPlan, sizes: Sizes) -> tuple[WgradCounts, ...]:
         """Count the three axes."""
         return tuple(
-            wgrad_counts(correlation_axis(axis, plan.halo), slab, length)
+            wgrad_counts(axis, slab, length)
             for axis, slab, length in zip(
-                self.problem.axes, sizes[1:], plan.lengths[1:], strict=True
+                self.wgrad_axes(plan), sizes[1:], plan.lengths[1:], strict=True
             )
         )
 
     def wgrad_channels(self, plan: WgradPlan) -> tuple[int, int]:
-        """Channels of the owner and of the halo tensor."""
+        """Channels of the stationary and of the moving tensor."""
         channels = (self.problem.out_channels, self.problem.in_channels)
-        return channels if plan.halo == "x" else channels[::-1]
+        return channels if plan.moving == "wide" else channels[::-1]
 
     def wgrad_work(self, schedule: Schedule, plan: WgradPlan) -> Work:
         """Turning, contraction and eviction of dw."""
-        sizes = schedule.slabs.sizes
+        prices, sizes = self.prices, schedule.slabs.sizes
         counts = self.wgrad_counts(plan, sizes)
-        owner, halo = self.wgrad_channels(plan)
-        owner_blocks = ceil_div(owner, 128)
+        stationary, moving = self.wgrad_channels(plan)
+        blocks = ceil_div(stationary, 128)
         samples = self.sample_entries(plan, sizes)
-        taps = math.prod(self.problem.kernel)
         chains = self.chains(plan)
-        slabs = ceil_div(self.problem.batch, sizes[0]) * math.prod(c.steps for c in counts)
+        slabs = ceil_div(self.problem.batch, sizes[0]) * math.prod(c.slabs for c in counts)
         passes = ceil_div(chains, schedule.chains_per_pass)
-        entries = samples * math.prod(c.owner for c in counts)
-        pairs = samples * math.prod(c.pairs for c in counts)
-        number = entries * chains
-        columns = pairs * owner_blocks * halo
-        prices = self.prices
-        work = Work(
-            tensor=prices.matmuls(number * pairs / (entries * taps), columns),
-            instructions=number,
-        )
+        still = moved = samples
+        columns, share, cells = samples * blocks * moving, 1.0, moving * blocks
+        for number, (axis, count) in enumerate(zip(self.problem.axes, counts, strict=True)):
+            if number == plan.stationary_axis:
+                runs = self.packed_runs(plan)
+                still, moved = still * count.shifted_most * count.slabs, moved * count.plain
+                columns, cells = columns * count.plain * runs, cells * runs
+            else:
+                still, moved = still * count.plain, moved * count.shifted
+                columns, cells = columns * count.pairs, cells * axis.kernel
+                share *= count.pairs / (count.plain * axis.kernel)
+        number = samples * math.prod(c.plain for c in counts) * chains * share
+        work = Work(tensor=prices.matmuls(number, columns), instructions=number)
         folds = (schedule.dy_fold, schedule.x_fold)
-        own_fold, halo_fold = folds if plan.halo == "x" else folds[::-1]
-        turned = samples * math.prod(c.halo for c in counts)
-        work += self._turn_work(passes * entries, owner, own_fold)
-        work += self._turn_work(passes * turned, halo, halo_fold)
-        sums = slabs * taps * halo * owner_blocks
+        still_fold, moving_fold = folds if plan.moving == "wide" else folds[::-1]
+        work += self._turn_work(passes * still, stationary, still_fold)
+        work += self._turn_work(max(1, passes // self.moving_blocks(plan)) * moved, moving, moving_fold)
         if slabs > 1:
-            work += Work(vector=sums / prices.spec.clock_ghz["vector"], instructions=slabs * chains)
-        else:
-            work += Work(drain=prices.drains(chains, sums, 4), instructions=chains)
-        return work + self._result_work(plan, chains)
+            clock = prices.spec.clock_ghz["vector"]
+            work += Work(vector=slabs * cells / clock, instructions=slabs * chains)
+        return work + self._result_work(plan, chains, cells)
+
+    def packed_runs(self, plan: WgradPlan) -> int:
+        """Into how many runs the taps beside the stationary channels are cut."""
+        assert plan.stationary_axis is not None
+        stationary, _ = self.wgrad_channels(plan)
+        return ceil_div(self.problem.kernel[plan.stationary_axis], max(1, 128 // stationary))
+
+    def moving_blocks(self, plan: WgradPlan) -> int:
+        """How many blocks of moving channels are turned one after the other."""
+        return ceil_div(self.wgrad_channels(plan)[1], plan.moving_block)
 
     def _turn_work(self, entries: float, channels: int, fold: tuple[int, int]) -> Work:
         rows = min(channels * math.prod(fold), 128)
@@ -183,27 +201,26 @@ class Pricing:
             instructions=number + drains,
         )
 
-    def _result_work(self, plan: WgradPlan, chains: int) -> Work:
+    def _result_work(self, plan: WgradPlan, chains: int, cells: int) -> Work:
         """Rounding, and turning back where c_out lies on partitions, and storing dw."""
-        geometry = self.geometry
+        geometry, prices = self.geometry, self.prices
         taps = math.prod(self.problem.kernel)
-        elements = math.prod(geometry.filter_shape)
-        prices = self.prices
-        owner, halo = self.wgrad_channels(plan)
-        stores = taps * ceil_div(owner, 128) * ceil_div(halo, 128 if plan.halo == "x" else 512)
-        run = min(128 if plan.halo == "x" else BANK_COLUMNS, geometry.out_channels) * self.out_item
+        stationary, moving = self.wgrad_channels(plan)
+        turned = plan.moving == "wide"
+        stores = taps * ceil_div(stationary, 128) * ceil_div(moving, 128 if turned else 512)
+        run = min(128 if turned else BANK_COLUMNS, geometry.out_channels) * self.out_item
         work = Work(
-            drain=prices.drains(chains, taps * halo * ceil_div(owner, 128), 4),
-            dma=prices.dma(stores, elements * self.out_item, run),
+            drain=prices.drains(chains, cells, 4),
+            dma=prices.dma(stores, math.prod(geometry.filter_shape) * self.out_item, run),
             instructions=stores + chains,
         )
-        if plan.halo == "x":
-            blocks = ceil_div(owner, 128) * ceil_div(halo, 128)
-            columns = taps * blocks * min(owner, 128)
+        if turned:
+            number = ceil_div(cells, min(moving, 128))
+            columns = min(taps * stationary * ceil_div(moving, 128), number * 128)
             work += Work(
-                tensor=prices.transposes(taps * blocks, min(owner, 128)),
+                tensor=prices.transposes(number, min(stationary, 128)),
                 drain=prices.drains(columns / 1024, columns, self.out_item),
-                instructions=taps * blocks,
+                instructions=number,
             )
         return work
 
@@ -214,19 +231,29 @@ class Pricing:
 
     def chains(self, plan: WgradPlan) -> int:
         """PSUM accumulations of dw."""
-        owner, halo = self.wgrad_channels(plan)
-        blocks = channel_blocks(halo, ceil_div(halo, ceil_div(halo, BANK_COLUMNS)))
-        kernel = sorted(self.problem.kernel)
+        stationary, moving = self.wgrad_channels(plan)
         total = 0
-        for low, high in blocks:
-            limit = max(1, BANK_COLUMNS // (high - low))
-            runs = kernel[0]
-            for taps in kernel[:0:-1]:
-                pieces = ceil_div(taps, limit)
+        for block in channel_blocks(moving, plan.moving_block):
+            width = split_even(block[1] - block[0], BANK_COLUMNS)
+            for run in split_upto(block, width):
+                total += self._tap_runs(plan, run[1] - run[0])
+        return total * ceil_div(stationary, 128)
+
+    def _tap_runs(self, plan: WgradPlan, channels: int) -> int:
+        kernel = self.problem.kernel
+        fixed = plan.stationary_axis
+        if fixed is None:
+            fixed = min((2, 0, 1), key=lambda axis: kernel[axis])
+            runs = kernel[fixed]
+        else:
+            runs = self.packed_runs(plan)
+        limit = max(1, BANK_COLUMNS // channels)
+        for axis in (1, 0, 2):
+            if axis != fixed:
+                pieces = ceil_div(kernel[axis], limit)
                 runs *= pieces
-                limit = max(1, limit // ceil_div(taps, pieces)) if pieces == 1 else 1
-            total += runs
-        return total * ceil_div(owner, 128)
+                limit = 1 if pieces > 1 else max(1, limit // kernel[axis])
+        return runs
 
     # --- transfers and memory --------------------------------------------------------------------
 
@@ -291,73 +318,97 @@ class Pricing:
     def window_extent(self, schedule: Schedule, name: str, number: int) -> int:
         """Largest extent of a window of dy or x on one axis."""
         axis = self.problem.axes[number]
-        slab = min(schedule.slabs.sizes[number + 1], axis.out)
+        slab = min(schedule.slabs.sizes[number + 1], max(axis.out, 1))
         wgrad, dgrad = schedule.wgrad, schedule.dgrad
         reach = (axis.kernel - 1) * axis.dilation
-        extents = [slab]
-        if name == "x":
-            extents = [(slab - 1) * axis.stride + reach + 1 if wgrad and wgrad.halo == "x" else slab]
-        elif wgrad is not None and wgrad.halo == "dy":
-            extents.append(slab + reach)
-        if name == "dy" and dgrad is not None:
-            low, high = dgrad.axes[number].deltas if dgrad.axes[number].entries() else (0, 0)
-            extents.append(slab + (high - low) * dgrad.axes[number].fold)
         size = axis.out if name == "dy" else axis.size
         spread = False
+        most = slab
         if wgrad is not None:
             length = wgrad.lengths[number + 1]
-            spread = length != 0 and length < max(axis.out, axis.size)
-        most = max(extents)
+            spread = 0 < length < max(axis.out, axis.size)
+            if wgrad.shifted(number) == ("wide" if name == "x" else "narrow"):
+                most = (slab - 1) * (axis.stride if name == "x" else 1) + reach + 1
+        if name == "dy" and dgrad is not None and dgrad.axes[number].entries():
+            low, high = dgrad.axes[number].deltas
+            most = max(most, slab + (high - low) * dgrad.axes[number].fold)
         return most if spread else min(most, size)
 
     def sbuf_bytes(self, schedule: Schedule) -> int:
-        """SBUF per partition held at once, with the next slab's windows where there is a next slab."""
-        sizes, problem = schedule.slabs.sizes, self.problem
-        samples = min(sizes[0], problem.batch)
+        """SBUF per partition: what dx holds or what dw holds, and across slabs both with the next windows."""
         slabs = math.prod(
             ceil_div(extent, size)
-            for extent, size in zip((problem.batch, *problem.out_size), sizes, strict=True)
-        )
-        windows = 0
-        for name, channels, block, fold in (
-            ("dy", problem.out_channels, schedule.dy_block, schedule.dy_fold),
-            ("x", problem.in_channels, schedule.x_block, schedule.x_fold),
-        ):
-            if name == "x" and schedule.wgrad is None:
-                continue
-            d, h, w = (self.window_extent(schedule, name, number) for number in range(3))
-            blocks = (ceil_div(d, fold[0]) + 1) * (ceil_div(h, fold[1]) + 1) if fold != (1, 1) else d * h
-            windows += samples * blocks * w * ceil_div(channels, block) * self.item
-        total = windows * (2 if slabs > 1 else 1)
-        if (dgrad := schedule.dgrad) is not None:
-            filters = self.filter_bytes(dgrad, schedule.dy_block)
-            pairs = ceil_div(problem.in_channels, dgrad.in_block) * ceil_div(
-                problem.out_channels, schedule.dy_block
+            for extent, size in zip(
+                (self.problem.batch, *self.problem.out_size), schedule.slabs.sizes, strict=True
             )
-            total += filters if dgrad.filters_resident else 2 * filters // pairs
-            total += filters // pairs
-            rows = 1
-            for axis, slab in zip(dgrad.axes, sizes[1:], strict=True):
-                extent = min(axis.axis.size, slab * axis.axis.stride + axis.axis.pad_before)
-                rows *= ceil_div(extent, axis.period) + 1 if axis.blocked else extent
-            total += 2 * samples * rows * self.out_item
-        if (wgrad := schedule.wgrad) is not None:
-            counts = self.wgrad_counts(wgrad, sizes)
-            owner, halo = self.wgrad_channels(wgrad)
-            lanes = wgrad.lengths[0] or samples
-            folds = (schedule.dy_fold, schedule.x_fold)
-            own_fold, halo_fold = folds if wgrad.halo == "x" else folds[::-1]
-            total += lanes * self._entries([c.owner_most for c in counts], own_fold) * owner * self.item
-            total += lanes * self._entries([c.halo_most for c in counts], halo_fold) * halo * self.item
-            if slabs > 1:
-                total += schedule.chains_per_pass * 2048
-            total += 4 * 2048
-        return total
+        )
+        dy = self._window_bytes(schedule, "dy")
+        x = self._window_bytes(schedule, "x") if schedule.wgrad is not None else 0
+        filters, rows = self._dgrad_bytes(schedule)
+        turned = self._wgrad_bytes(schedule)
+        if slabs == 1:
+            return max(dy + filters + rows, dy + x + turned)
+        sums = schedule.chains_per_pass * 2048 if schedule.wgrad is not None else 0
+        return 2 * (dy + x) + filters + rows + turned + sums
 
-    def _entries(self, most: list[int], fold: tuple[int, int]) -> int:
-        d, h, w = most
-        if fold[0] > 1:
-            d = (ceil_div(d, fold[0]) + 1) * fold[0]
-        if fold[1] > 1:
-            h = (ceil_div(h, fold[1]) + 1) * fold[1]
-        return d * h * w
+    def _window_bytes(self, schedule: Schedule, name: str) -> int:
+        problem = self.problem
+        channels, block, fold = (
+            (problem.out_channels, schedule.dy_block, schedule.dy_fold)
+            if name == "dy"
+            else (problem.in_channels, schedule.x_block, schedule.x_fold)
+        )
+        d, h, w = (self.window_extent(schedule, name, number) for number in range(3))
+        rows = math.prod(
+            extent if f == 1 else ceil_div(extent, f) + 1
+            for extent, f in zip((d, h), fold, strict=True)
+        )
+        samples = min(schedule.slabs.sizes[0], problem.batch)
+        return samples * rows * w * ceil_div(channels, block) * self.item
+
+    def _dgrad_bytes(self, schedule: Schedule) -> tuple[int, int]:
+        """Stationary matrices, and two buffers of dx rows."""
+        dgrad, problem = schedule.dgrad, self.problem
+        if dgrad is None:
+            return 0, 0
+        filters = self.filter_bytes(dgrad, schedule.dy_block)
+        pairs = ceil_div(problem.in_channels, dgrad.in_block) * ceil_div(
+            problem.out_channels, schedule.dy_block
+        )
+        one = filters // pairs
+        rows = 1
+        for axis, slab in zip(dgrad.axes, schedule.slabs.sizes[1:], strict=True):
+            extent = min(axis.size, slab * axis.pace + axis.pad)
+            rows *= ceil_div(extent, axis.period) + 1 if axis.blocked else extent
+        samples = min(schedule.slabs.sizes[0], problem.batch)
+        held = filters + one if dgrad.filters_resident else 3 * one
+        return held, 2 * samples * rows * self.out_item
+
+    def _wgrad_bytes(self, schedule: Schedule) -> int:
+        """Turned tensors of one slab, and a few results on their way out."""
+        wgrad = schedule.wgrad
+        if wgrad is None:
+            return 0
+        counts = self.wgrad_counts(wgrad, schedule.slabs.sizes)
+        stationary, _ = self.wgrad_channels(wgrad)
+        still, moved = [], []
+        for number, count in enumerate(counts):
+            pair = (count.plain_most, count.shifted_most)
+            packed = number == wgrad.stationary_axis
+            still.append(pair[packed])
+            moved.append(pair[not packed])
+        folds = (schedule.dy_fold, schedule.x_fold)
+        still_fold, moving_fold = folds if wgrad.moving == "wide" else folds[::-1]
+        lanes = wgrad.lengths[0] or min(schedule.slabs.sizes[0], self.problem.batch)
+        entries = _entries(still, still_fold) * stationary + _entries(moved, moving_fold) * wgrad.moving_block
+        return lanes * entries * self.item + 6 * 2048
+
+
+def _entries(most: list[int], fold: tuple[int, int]) -> int:
+    """Entries of a turned buffer, whole blocks of folded rows."""
+    d, h, w = most
+    if fold[0] > 1:
+        d = (ceil_div(d, fold[0]) + 1) * fold[0]
+    if fold[1] > 1:
+        h = (ceil_div(h, fold[1]) + 1) * fold[1]
+    return d * h * w

@@ -119,7 +119,8 @@ def dgrad_counts(axis: DgradAxis, slab: int, tile: int) -> DgradCounts:
                 tiles += 1
                 blocks += stop - first
                 for tap in phase.taps:
-                    part = min(stop - tap.delta, axis.dy_blocks) - max(first - tap.delta, 0)
+                    start, end = axis.sources(tap, first, stop)
+                    part = end - start
                     columns += max(0, part)
                     boxes += part > 0
     return DgradCounts(columns, boxes, blocks, tiles, len(axis.entries()))
@@ -127,44 +128,42 @@ def dgrad_counts(axis: DgradAxis, slab: int, tile: int) -> DgradCounts:
 
 @lru_cache(maxsize=4096)
 def dx_cuts(axis: DgradAxis, slab: int) -> tuple[Range, ...]:
-    """Dx rows of each slab."""
-    geometry = axis.axis
-    last = (geometry.size - 1 + geometry.pad_before) // geometry.stride
-    pieces = split_upto((0, max(geometry.out, last + 1)), slab)
-    stride, pad = geometry.stride, geometry.pad_before
-    rows = ((max(0, a * stride - pad), min(geometry.size, b * stride - pad)) for a, b in pieces)
+    """Dx rows of each slab that has any."""
+    last = (axis.size - 1 + axis.pad) // axis.pace
+    pieces = split_upto((0, last + 1), slab)
+    rows = (
+        (max(0, a * axis.pace - axis.pad), min(axis.size, b * axis.pace - axis.pad))
+        for a, b in pieces
+    )
     return tuple((low, high) for low, high in rows if low < high)
 
 
 @dataclass(frozen=True, slots=True)
 class WgradCounts:
-    """One axis of dw: entries of the owner and the halo tensor, and (entry, tap) pairs; largest slab's entries."""
+    """One axis of dw over all slabs: entries of the plain and of the shifted tensor, (entry, tap) pairs.
+
+    groups and the `_most` fields are those of the largest slab.
+    """
 
     groups: int
-    owner: int
-    halo: int
+    plain: int
+    shifted: int
     pairs: int
-    owner_most: int
-    halo_most: int
-    steps: int
+    plain_most: int
+    shifted_most: int
+    slabs: int
 
 
-@lru_cache(maxsize=16384)
+@lru_cache(maxsize=65536)
 def wgrad_counts(axis: CorrelationAxis, slab: int, length: int) -> WgradCounts:
-    """Count one axis of dw, cut in owner slabs, with `length` positions per partition (0: all)."""
-    owner = halo = pairs = groups = owner_most = halo_most = 0
+    """Count one axis of dw, cut in slabs of positions, with `length` positions per partition (0: all)."""
+    plain = shifted = pairs = groups = plain_most = shifted_most = 0
     cuts = list(split_upto((0, axis.owner_size), slab))
     for low, high in cuts:
-        extent = high - low
-        entries = min(length or extent, extent)
-        spread = ceil_div(extent, entries)
-        steps = [axis.stride] if entries > 1 else []
-        if axis.kernel > 1:
-            steps.append(axis.dilation)
-        unit = math.gcd(*steps) or 1
-        reach = ((entries - 1) * axis.stride + (axis.kernel - 1) * axis.dilation) // unit + 1
-        held = reach
-        valid = axis.kernel * entries
+        entries = min(length or high - low, high - low)
+        spread = ceil_div(high - low, entries)
+        unit, reach = axis.unit(entries), axis.reach(entries)
+        held, valid = reach, axis.kernel * entries
         if spread == 1:
             start = low * axis.stride - axis.pad
             first = max(0, -(start // unit))
@@ -174,10 +173,10 @@ def wgrad_counts(axis: CorrelationAxis, slab: int, length: int) -> WgradCounts:
                 row = start + entry * axis.stride
                 stop = min(axis.kernel, (axis.halo_size - 1 - row) // axis.dilation + 1)
                 valid += max(0, stop - max(0, ceil_div(-row, axis.dilation)))
-        owner, halo, pairs = owner + entries, halo + held, pairs + valid
+        plain, shifted, pairs = plain + entries, shifted + held, pairs + valid
         groups = max(groups, spread)
-        owner_most, halo_most = max(owner_most, entries), max(halo_most, reach)
-    return WgradCounts(groups, owner, halo, pairs, owner_most, halo_most, len(cuts))
+        plain_most, shifted_most = max(plain_most, entries), max(shifted_most, reach)
+    return WgradCounts(groups, plain, shifted, pairs, plain_most, shifted_most, len(cuts))
 
 
 def balanced_tile(blocks: Sequence[int], columns: int = BANK_COLUMNS) -> tuple[int, int, int]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from conv3d_codegen.plan.axes import DgradAxis
 
-HaloTensor = Literal["x", "dy"]
+Side = Literal["wide", "narrow"]  # of geometry.Correlation: x and dy of an ordinary convolution
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,22 +54,39 @@ class DgradPlan:
 class WgradPlan:
     """dw = sum over positions of x · dy, positions on partitions.
 
-    halo: the tensor that is read with every tap's shift (the moving operand); the other one owns each position once.
+    moving: the tensor whose channels stream as the moving operand; the other one's are the stationary columns.
+    stationary_axis: the axis whose taps shift the stationary tensor and lie beside its channels; the taps of all other
+        axes shift the moving tensor. None: all taps shift the moving tensor.
     lengths: positions of (N, D, H, W) that stay in the free dims of one partition; 0 means the slab's whole extent.
         The rest of each axis is spread over partitions.
+    moving_block: channels of the moving tensor that are turned at a time.
     """
 
-    halo: HaloTensor
+    moving: Side
+    stationary_axis: int | None
     lengths: tuple[int, int, int, int]
+    moving_block: int
 
-    def describe(self) -> tuple[str, ...]:
-        """Say in words how dw is computed."""
-        owner = "dy" if self.halo == "x" else "x"
+    @property
+    def stationary(self) -> Side:
+        """The other tensor."""
+        return "narrow" if self.moving == "wide" else "wide"
+
+    def shifted(self, axis: int) -> Side:
+        """The tensor that the taps of an axis shift."""
+        return self.stationary if axis == self.stationary_axis else self.moving
+
+    def describe(self, names: dict[Side, str]) -> tuple[str, ...]:
+        """Say in words how dw is computed; names are those of the two tensors."""
         kept = ", ".join(
             f"{name} {length or 'all'}" for name, length in zip("NDHW", self.lengths, strict=True)
         )
+        packed = ""
+        if self.stationary_axis is not None:
+            packed = f", its taps along {'DHW'[self.stationary_axis]} beside its channels"
         return (
-            f"dw: {owner} owns positions and is stationary, {self.halo} moves with the taps' shifts",
+            f"dw: {names[self.stationary]} stationary{packed}; {names[self.moving]} moving, "
+            f"{self.moving_block} channels turned at a time",
             f"dw: positions per partition {kept}; the rest of each axis lies on partitions",
         )
 

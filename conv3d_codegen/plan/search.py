@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from conv3d_codegen.plan.estimate import Work
     from conv3d_codegen.plan.options import EmitOptions
     from conv3d_codegen.plan.problem import Problem
-    from conv3d_codegen.plan.schedule import HaloTensor
+    from conv3d_codegen.plan.schedule import Side
 
 Sizes = tuple[int, int, int, int]
 Fold = tuple[int, int]
@@ -123,7 +123,7 @@ class _Search:
             return None
         blocks = []
         for axis in (depth, height, width):
-            most = ceil_div(axis.axis.size + axis.axis.pad_before % axis.period, axis.period)
+            most = ceil_div(axis.size + axis.pad % axis.period, axis.period)
             blocks.append(max(1, most))
         in_block = min(self.problem.in_channels, 128 // rows)
         plan = DgradPlan((depth, height, width), in_block, balanced_tile(blocks), True)
@@ -191,28 +191,42 @@ class _Search:
         return Scored(schedule, self.pricing.work(schedule), sbuf)
 
     def wgrads(self, sizes: Sizes, dy_fold: Fold) -> Iterator[tuple[WgradPlan, Fold]]:
-        """Ways to spread positions over partitions, for either tensor as the one with the halo."""
-        halos: list[HaloTensor] = ["x"]
-        if all(axis.stride == 1 for axis in self.problem.axes):
-            halos.append("dy")
-        folds: list[Fold] = [(1, 1)]
-        channels = self.problem.in_channels
-        if channels <= 64:
-            limit = 128 // channels
-            folds += [f for f in product(FOLDS, FOLDS) if limit // 2 < math.prod(f) <= limit]
-        for halo, x_fold in product(halos, folds):
-            own_fold, halo_fold = (dy_fold, x_fold) if halo == "x" else (x_fold, dy_fold)
-            for lengths in self._lengths(halo, sizes, own_fold, halo_fold):
-                yield WgradPlan(halo, lengths), x_fold
+        """Ways to put the taps on either tensor and to spread positions over partitions."""
+        for roles in self._roles():
+            channels = self.problem.in_channels
+            folds: list[Fold] = [(1, 1)]
+            if channels <= 64:
+                limit = 128 // channels
+                folds += [f for f in product(FOLDS, FOLDS) if limit // 2 < math.prod(f) <= limit]
+            for x_fold in folds:
+                for lengths in self._lengths(roles, sizes, (dy_fold, x_fold)):
+                    yield replace(roles, lengths=lengths), x_fold
+
+    def _roles(self) -> Iterator[WgradPlan]:
+        """Which tensor moves, and which axis's taps go beside the stationary channels."""
+        axes = self.problem.axes
+        unit = all(axis.stride == 1 for axis in axes)
+        channels = {"wide": self.problem.in_channels, "narrow": self.problem.out_channels}
+        sides: list[Side] = ["wide", "narrow"] if unit else ["wide"]
+        for moving in sides:
+            blocks = {channels[moving], min(channels[moving], 128)}
+            still = channels["narrow" if moving == "wide" else "wide"]
+            for block in sorted(blocks, reverse=True):
+                yield WgradPlan(moving, None, (0, 0, 0, 0), block)
+                for axis in (1, 0, 2):
+                    # Beside the channels only where they leave columns idle and entries can be neighbours.
+                    geometry = axes[axis]
+                    if still <= 64 and geometry.kernel > 1 and geometry.stride == 1:
+                        yield WgradPlan(moving, axis, (0, 0, 0, 0), block)
 
     def _lengths(
-        self, halo: HaloTensor, sizes: Sizes, own_fold: Fold, halo_fold: Fold
+        self, roles: WgradPlan, sizes: Sizes, folds: tuple[Fold, Fold]
     ) -> Iterator[Sizes]:
         samples = min(sizes[0], self.problem.batch)
         per_axis: list[list[tuple[int, int]]] = []
-        for number, axis in enumerate(self.problem.axes):
-            folds = (own_fold[number], halo_fold[number]) if number < 2 else (1, 1)
-            options = self._axis_lengths(number, halo, sizes[number + 1], folds)
+        for number in range(3):
+            dy_fold, x_fold = ((f[number] if number < 2 else 1) for f in folds)
+            options = self._axis_lengths(number, roles, sizes[number + 1], (dy_fold, x_fold))
             if not options:
                 return
             per_axis.append(options)
@@ -221,41 +235,54 @@ class _Search:
             for length in range(1, samples)
             if samples % length == 0 and self.problem.batch % length == 0
         ]
-        combinations = [
+        usable = [
             (math.prod(groups for _, groups in row), row)
             for row in product(sample_options, *per_axis)
+            if math.prod(groups for _, groups in row) <= 128
+            and sum(groups > 1 for _, groups in row) <= 3
+            and self._neighbours(roles, row, sizes)
         ]
-        usable = [
-            (groups, row)
-            for groups, row in combinations
-            if groups <= 128 and sum(g > 1 for _, g in row) <= 3
-        ]
-        if not usable:
-            return
-        most = max(groups for groups, _ in usable)
+        most = max((groups for groups, _ in usable), default=0)
         for groups, row in usable:
             if groups * 2 > most:
                 n, d, h, w = (length for length, _ in row)
                 yield n, d, h, w
 
+    def _neighbours(
+        self, roles: WgradPlan, row: tuple[tuple[int, int], ...], sizes: Sizes
+    ) -> bool:
+        """Whether the packed taps' entries are neighbours in the turned buffer (axis order W, D, H)."""
+        packed = roles.stationary_axis
+        if packed is None:
+            return True
+        axis = self.problem.axes[packed]
+        if axis.dilation > 1 and row[packed + 1][0] != 1:
+            return False
+        inner = {1: (), 0: (1,), 2: (0, 1)}[packed]
+        for number in inner:
+            extent = min(sizes[number + 1], self.problem.axes[number].out)
+            if (row[number + 1][0] or extent) > 1:
+                return False
+        return True
+
     def _axis_lengths(
-        self, number: int, halo: HaloTensor, size: int, folds: tuple[int, int]
+        self, number: int, roles: WgradPlan, size: int, folds: tuple[int, int]
     ) -> list[tuple[int, int]]:
         """(length, groups) of one axis: the whole extent, or even pieces that respect folds and slab cuts."""
-        axis = correlation_axis(self.problem.axes[number], halo)
-        own_fold, halo_fold = folds
-        if halo_fold > 1 and not (axis.dilation == 1 if axis.kernel > 1 else axis.stride == 1):
+        shifted = roles.shifted(number)
+        axis = correlation_axis(self.problem.axes[number], shifted)
+        plain_fold, shifted_fold = folds if shifted == "wide" else folds[::-1]
+        if shifted_fold > 1 and not (axis.dilation == 1 if axis.kernel > 1 else axis.stride == 1):
             return []
         extent = min(size, axis.owner_size)
         cut = size < axis.owner_size
         options = [(0, 1)]
-        if cut and halo == "dy":
+        if cut and shifted == "narrow":
             return options
         seen = {1}
+        step = math.lcm(plain_fold, shifted_fold // math.gcd(shifted_fold, axis.stride))
         for groups in range(2, min(extent, 128) + 1):
-            length = ceil_div(extent, groups)
-            step = math.lcm(own_fold, halo_fold // math.gcd(halo_fold, axis.stride))
-            length = ceil_div(length, step) * step
+            length = ceil_div(ceil_div(extent, groups), step) * step
             actual = ceil_div(extent, length)
             if actual in seen or (cut and size % length):
                 continue
@@ -284,7 +311,11 @@ def _report(scored: Scored, best: Scored) -> Candidate:
     schedule = scored.schedule
     name = f"slab {'x'.join(map(str, schedule.slabs.sizes))} fold {schedule.dy_fold[0]}x{schedule.dy_fold[1]}"
     if schedule.wgrad is not None:
-        name += f" halo {schedule.wgrad.halo} lengths {'x'.join(map(str, schedule.wgrad.lengths))}"
+        wgrad = schedule.wgrad
+        name += f" moving {wgrad.moving}"
+        if wgrad.stationary_axis is not None:
+            name += f" packed {'DHW'[wgrad.stationary_axis]}"
+        name += f" lengths {'x'.join(map(str, wgrad.lengths))}"
     ratio = scored.score / best.score
     verdict = "taken" if scored is best else f"{ratio:.2f} times the time"
     return Candidate(name, time / 1000, bound, scored.sbuf, verdict)

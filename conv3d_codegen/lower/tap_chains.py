@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which products of dw share one PSUM bank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING
+
+from conv3d_codegen.plan.blocks import channel_blocks, split_even, split_upto
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from conv3d_codegen.plan.correlation import CorrelationAxis
+    from conv3d_codegen.plan.schedule import WgradPlan
+
+Range = tuple[int, int]
+Axes = tuple["CorrelationAxis", "CorrelationAxis", "CorrelationAxis"]
+
+CHAIN_COLUMNS = 512  # fp32 columns of one PSUM bank, and the widest moving operand of trn2
+STATIONARY_COLUMNS = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """One PSUM accumulation: stationary channels × taps of D, H, W × moving channels.
+
+    fixed: the axis whose taps do not run along the moving operand; packs: whether they lie beside the stationary
+    channels instead. moving_block: the channels that are turned together with this chain's.
+    """
+
+    stationary: Range
+    moving: Range
+    taps: tuple[Range, Range, Range]
+    fixed: int
+    packs: bool
+    moving_block: Range
+
+    @property
+    def running(self) -> tuple[int, int]:
+        """The other two axes, in the order of the turned buffer's free dims."""
+        first, second = (axis for axis in (2, 0, 1) if axis != self.fixed)
+        return first, second
+
+    @property
+    def packed_taps(self) -> int:
+        """Taps that lie beside the stationary channels."""
+        return self.taps[self.fixed][1] - self.taps[self.fixed][0]
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """[packed taps · stationary channels, taps of the two running axes, moving channels]."""
+        first, second = (self.taps[axis][1] - self.taps[axis][0] for axis in self.running)
+        columns = self.packed_taps * (self.stationary[1] - self.stationary[0])
+        return columns, first, second, self.moving[1] - self.moving[0]
+
+    def cells(self) -> Iterator[tuple[tuple[int, int, int], tuple[int, int, int]]]:
+        """Every (taps of D, H, W) with its (packed tap, cell, cell) in the region."""
+        for taps in product(*(range(*run) for run in self.taps)):
+            packed, first, second = (
+                taps[axis] - self.taps[axis][0] for axis in (self.fixed, *self.running)
+            )
+            yield taps, (packed, first, second)
+
+
+def cut_chains(plan: WgradPlan, axes: Axes, channels: tuple[int, int]) -> Iterator[Chain]:
+    """Cut dw into chains, those that share turned moving channels next to each other."""
+    stationary, moving = channels
+    for block in channel_blocks(moving, plan.moving_block):
+        width = split_even(block[1] - block[0], CHAIN_COLUMNS)
+        for owner in channel_blocks(stationary, STATIONARY_COLUMNS):
+            for run in split_upto(block, width):
+                for taps, fixed in tap_runs(plan, axes, (owner, run)):
+                    packs = plan.stationary_axis is not None
+                    yield Chain(owner, run, taps, fixed, packs, block)
+
+
+def tap_runs(
+    plan: WgradPlan, axes: Axes, channels: tuple[Range, Range]
+) -> Iterator[tuple[tuple[Range, Range, Range], int]]:
+    """Cut the taps: two axes run along the moving operand, the third is packed or taken tap by tap."""
+    (c0, c1), (m0, m1) = channels
+    fixed = plan.stationary_axis
+    sizes = [1, 1, 1]
+    if fixed is None:
+        fixed = min((2, 0, 1), key=lambda axis: axes[axis].kernel)
+    else:
+        sizes[fixed] = split_even(axes[fixed].kernel, max(1, STATIONARY_COLUMNS // (c1 - c0)))
+    limit = max(1, CHAIN_COLUMNS // (m1 - m0))
+    for axis in (1, 0, 2):
+        if axis != fixed:
+            sizes[axis] = split_even(axes[axis].kernel, limit)
+            if sizes[axis] < axes[axis].kernel:
+                break
+            limit = max(1, limit // sizes[axis])
+    cuts = [list(split_upto((0, axis.kernel), n)) for axis, n in zip(axes, sizes, strict=True)]
+    for d, h, w in product(*cuts):
+        yield (d, h, w), fixed
