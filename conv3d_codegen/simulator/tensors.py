@@ -185,7 +185,7 @@ class NkiTensor:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the view covers its storage in order: the tensor allocated, or a reshape of it."""
+        """Whether the view covers its storage in order: the tensor itself, or a reshape of it."""
         return self.size == self.storage.free * self.storage.partitions and self.is_contiguous()
 
     @property

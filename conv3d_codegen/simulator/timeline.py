@@ -133,7 +133,7 @@ class _CoreSchedule:
         for storage in self._ends_at.get(position, ()):
             times = self._times.pop(storage.index, None)
             if times is not None and storage.memory.is_on_chip:
-                self._placement.release(storage, times.end)
+                self._placement.release(storage, times.end + self._spec.semaphore_ns)
 
     def synchronise(self, time: float) -> None:
         """Let nothing start before a time."""

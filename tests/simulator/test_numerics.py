@@ -38,7 +38,8 @@ MATMUL = """
     nisa.dma_copy(dst=w, src=a)
     nisa.dma_copy(dst=x, src=b)
     nisa.nc_matmul(dst=ps, stationary=w, moving=x[0:128, 1:7, 0:8], accumulate=False)
-    nisa.nc_matmul(dst=ps[0:64, 2:6, 0:7], stationary=w, moving=x[0:128, 0:4, 3:10], accumulate=True)
+    part = x[0:128, 0:4, 3:10]
+    nisa.nc_matmul(dst=ps[0:64, 2:6, 0:7], stationary=w, moving=part, accumulate=True)
     nisa.tensor_copy(dst=y, src=ps)
     nisa.dma_copy(dst=out, src=y)
     return out
@@ -205,7 +206,7 @@ def test_casts_to_integers_round_to_even_and_saturate(run: Any) -> None:
 
 ARITHMETIC = {
     "nisa.tensor_tensor(dst=y, data1=x, data2=x, op=nl.multiply)": lambda x: x * x,
-    "nisa.tensor_tensor(dst=y, data1=x, data2=x, op=nl.greater_equal)": lambda x: x >= x,
+    "nisa.tensor_tensor(dst=y, data1=x, data2=x, op=nl.greater_equal)": np.ones_like,
     "nisa.tensor_scalar(dst=y, data=x, op0=nl.multiply, operand0=3.0)": lambda x: 3 * x,
     "nisa.tensor_scalar(dst=y, data=x, op0=nl.subtract, operand0=3.0, reverse0=True)": (
         lambda x: 3 - x
@@ -253,7 +254,10 @@ def test_activation_sums_into_its_accumulators(run: Any, integers: Any) -> None:
         + "\n"
         + on_chip("y", (4, 1))
         + """
-        nisa.activation(dst=z, op=nl.copy, data=x, reduce_op=nl.add, reduce_res=y, reduce_cmd=nisa.reduce_cmd.reset_reduce)
+        reset = nisa.reduce_cmd.reset_reduce
+        nisa.activation(
+            dst=z, op=nl.copy, data=x, reduce_op=nl.add, reduce_res=y, reduce_cmd=reset
+        )
     """
     )
     values = integers(4, 8, dtype=np.float32)

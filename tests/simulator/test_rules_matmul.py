@@ -128,7 +128,9 @@ BREAKAGES = {
     "two open in one bank": (
         f"nisa.nc_matmul({SECOND})",
         "nisa.nc_matmul(dst=p[0:128, 500:512], stationary=w, moving=x[0:128, 0:12], "
-        f"accumulate=False)\nnisa.nc_matmul({SECOND.replace('512]', '500]').replace('1024', '1012')})",
+        "accumulate=False)\n"
+        "nisa.nc_matmul(dst=p[0:128, 0:500], stationary=w, moving=x[0:128, 0:500], "
+        "accumulate=True)",
         "psum-chain",
     ),
 }
