@@ -130,6 +130,7 @@ def verify_source(
         arguments,
         target=geometry.target,
         nki=f"{nki}..{known_versions()[-1]}",
+        lnc=geometry.lnc,
         filename=filename,
     )
     return VerifyReport(
