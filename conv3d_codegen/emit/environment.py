@@ -1,25 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one Jinja environment: where templates lie and which filters they may use."""
+"""The one Jinja environment: how templates are read and which filters they may use."""
 
 from __future__ import annotations
 
 from functools import cache
-from importlib.resources import files
-from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from conv3d_codegen.emit.text import call_text, dtype_text, keyword_texts
-
-
-def template_root() -> Path:
-    """Folder of the templates: inside an installed wheel, or beside the package in a checkout."""
-    package = Path(str(files("conv3d_codegen")))
-    candidates = (package / "_templates", package.parent / "templates")
-    for candidate in candidates:
-        if (candidate / "kernel.py.jinja").is_file():
-            return candidate
-    raise FileNotFoundError(f"no kernel templates in {candidates[0]} or {candidates[1]}")
+from conv3d_codegen.sources import template_root
 
 
 @cache
