@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from conv3d_codegen.simulator.cell_map import CellMap
+from conv3d_codegen.simulator.lines import LineTable
 from conv3d_codegen.simulator.rules import KernelStoppedError
 from conv3d_codegen.simulator.tensors import INPUT, PSUM, SHARED_HBM, NkiTensor, Storage
 from conv3d_codegen.simulator.trace import BARRIER, CORE_BARRIER, Counts, Operand, Step
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import FrameType
 
     from conv3d_codegen.simulator.element_types import Cells, ElementType
     from conv3d_codegen.simulator.exchange import Exchange
@@ -35,6 +35,7 @@ class Core:
         self.rank = rank
         self.exchange = exchange
         self.filename = filename
+        self.lines = LineTable(filename)
         self.trace: list[Step] = []
         self.counts = Counts()
         self.scopes: list[LoopScope] = []
@@ -61,10 +62,7 @@ class Core:
 
     def current_line(self) -> int:
         """Find the innermost line of the kernel file that is being executed."""
-        frame: FrameType | None = sys._getframe(1)
-        while frame is not None and frame.f_code.co_filename != self.filename:
-            frame = frame.f_back
-        return frame.f_lineno if frame is not None else 0
+        return self.lines.innermost(sys._getframe(1))
 
     # --- allocation ---------------------------------------------------------------------------
 

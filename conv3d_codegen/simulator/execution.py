@@ -14,7 +14,6 @@ from conv3d_codegen.simulator.rules import KernelStoppedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import CodeType
 
     from conv3d_codegen.simulator.core import Core
     from conv3d_codegen.simulator.element_types import Cells
@@ -36,9 +35,9 @@ class Execution:
     """A kernel's code with its arguments, ready to run on cores."""
 
     def __init__(
-        self, kernel: ParsedKernel, code: CodeType, inputs: Sequence[Cells], signatures: Signatures
+        self, kernel: ParsedKernel, filename: str, inputs: Sequence[Cells], signatures: Signatures
     ) -> None:
-        self._code = code
+        self._code = compile(kernel.tree, filename, "exec", dont_inherit=True)
         self._entry = kernel.entry
         self._parameters = kernel.parameters
         self._inputs = inputs

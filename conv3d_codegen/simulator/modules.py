@@ -144,7 +144,7 @@ def _instruction(
     required = frozenset(parameters) - (newest.optional if newest else frozenset())
 
     def call(*positional: Any, **arguments: Any) -> InstructionHandle:
-        line = sys._getframe(1).f_lineno
+        line = core.lines.line(sys._getframe(1))
         keywords = tuple(arguments)
         if positional:
             problems = signatures.problems(ISA, name, len(positional), keywords)

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import gc
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from conv3d_codegen.errors import UnknownLnc
 from conv3d_codegen.simulator.core import Core
@@ -19,10 +21,11 @@ from conv3d_codegen.simulator.trace import Counts
 from conv3d_codegen.targets import target as find_target
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from conv3d_codegen.simulator.element_types import Cells
     from conv3d_codegen.simulator.rules import Violation
+    from conv3d_codegen.targets import TargetSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,24 +70,51 @@ def simulate(
     if lnc not in spec.lnc_sizes:
         accepted = ", ".join(map(str, spec.lnc_sizes))
         raise UnknownLnc(f"lnc {lnc}", f"{target} has no such logical core", accepted)
-    signatures = Signatures(parse_versions(nki))
-    parsed = ParsedKernel(source, filename, signatures)
-    if not parsed.is_executable:
-        return SimulationResult(violations=parsed.log.sorted())
-    code = compile(source, filename, "exec", dont_inherit=True)
-    exchange = Exchange(lnc)
-    cores = [Core(spec, parsed.log, filename, exchange, rank) for rank in range(lnc)]
-    returned = Execution(parsed, code, inputs, signatures).run(cores)
+    with _collector_paused():
+        return _simulate(_Request(source, inputs, spec, parse_versions(nki), lnc, filename))
+
+
+class _Request(NamedTuple):
+    source: str
+    inputs: Sequence[Cells]
+    spec: TargetSpec
+    versions: tuple[str, ...]
+    lnc: int
+    filename: str
+
+
+def _simulate(request: _Request) -> SimulationResult:
+    spec = request.spec
+    signatures = Signatures(request.versions)
+    kernel = ParsedKernel(request.source, request.filename, signatures)
+    log = kernel.log
+    if not kernel.is_executable:
+        return SimulationResult(violations=log.sorted())
+    exchange = Exchange(request.lnc)
+    cores = [Core(spec, log, request.filename, exchange, rank) for rank in range(request.lnc)]
+    returned = Execution(kernel, request.filename, request.inputs, signatures).run(cores)
     outputs = collect_outputs(cores[0], returned)
-    peaks = [memory_peaks(core.trace, lifetimes(core.trace), spec, parsed.log) for core in cores]
+    peaks = [memory_peaks(core.trace, lifetimes(core.trace), spec, log) for core in cores]
     counts = Counts()
     for core in cores:
         counts.add(core.counts)
     return SimulationResult(
         outputs=outputs,
-        violations=parsed.log.sorted(),
+        violations=log.sorted(),
         counts=counts,
         timeline=build_timeline([core.trace for core in cores], spec, counts.macs),
         sbuf_peak_bytes=max(peak.sbuf_bytes for peak in peaks),
         psum_peak_banks=max(peak.psum_banks for peak in peaks),
     )
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Pause the cyclic garbage collector: syntax trees and traces are large and hold no cycles."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

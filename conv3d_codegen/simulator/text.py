@@ -62,13 +62,14 @@ class ParsedKernel:
         self.entry = ""
         self.parameters: tuple[str, ...] = ()
         self.is_executable = False
+        self.tree = ast.Module([], [])
         try:
-            tree = ast.parse(source, filename)
+            self.tree = ast.parse(source, filename)
         except SyntaxError as error:
             self.log.add(error.lineno or 0, "syntax", error.msg)
             return
-        checks = _NodeChecks(self.log, signatures, tree)
-        self.is_executable = self._check_top_level(tree) and checks.run()
+        checks = _NodeChecks(self.log, signatures, self.tree)
+        self.is_executable = self._check_top_level(self.tree) and checks.run()
 
     def _check_top_level(self, tree: ast.Module) -> bool:
         """Check imports, constants and functions; return whether there is one kernel to execute."""
