@@ -56,7 +56,7 @@ class Execution:
             finally:
                 core.exchange.finish(core)
 
-        threads = [threading.Thread(target=take_part, args=(core,)) for core in cores]
+        threads = [threading.Thread(target=take_part, args=(core,), daemon=True) for core in cores]
         for thread in threads:
             thread.start()
         for thread in threads:

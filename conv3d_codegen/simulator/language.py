@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from conv3d_codegen.simulator.element_types import ELEMENT_TYPES, ElementType, element_type_of
+from conv3d_codegen.simulator.element_types import ELEMENT_TYPES, ElementType
 from conv3d_codegen.simulator.isa_vector import memset
 from conv3d_codegen.simulator.operators import NAMES, Operator
 from conv3d_codegen.simulator.registers import LoopScope, Register
@@ -58,7 +58,6 @@ class Language:
                 "full",
                 "ds",
                 "shared_identity_matrix",
-                "shared_constant",
                 "fori_loop",
                 "program_id",
                 "num_programs",
@@ -115,14 +114,6 @@ class Language:
         tensor = dst if dst is not None else self._identities[key]
         self._core.store(tensor, np.eye(n, dtype=np.float32), self._core.current_line())
         return tensor
-
-    def shared_constant(self, constant: Any) -> NkiTensor:
-        """Place a numpy array, stored with the kernel, in shared HBM."""
-        values = np.asarray(constant)
-        dtype = element_type_of(values.dtype)
-        if dtype is None:
-            raise self._core.stop("dtype", f"shared_constant: no element type for {values.dtype}")
-        return self._core.wrap_input("", values, dtype)
 
     def _checked(
         self, shape: Any, dtype: Any, buffer: Any

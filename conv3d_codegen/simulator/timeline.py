@@ -10,7 +10,6 @@ documents no cost, and this is the cautious reading.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -55,8 +54,8 @@ class Timeline:
     """
 
     makespan_us: float = 0.0
-    busy_us: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
-    stalls_us: Mapping[tuple[str, str], float] = field(default_factory=lambda: MappingProxyType({}))
+    busy_us: Mapping[str, float] = field(default_factory=dict)
+    stalls_us: Mapping[tuple[str, str], float] = field(default_factory=dict)
     executed_macs: int = 0
     peak_macs_per_us: float = 0.0
     events: tuple[Event, ...] = ()
@@ -267,8 +266,8 @@ def build_timeline(traces: Sequence[Sequence[Step]], spec: TargetSpec, macs: int
             stalls[key] = stalls.get(key, 0.0) + ns / 1e3
     return Timeline(
         makespan_us=makespan / 1e3,
-        busy_us=MappingProxyType(busy),
-        stalls_us=MappingProxyType(stalls),
+        busy_us=busy,
+        stalls_us=stalls,
         executed_macs=macs,
         peak_macs_per_us=spec.peak_macs_per_ns * 1e3 * len(cores),
         events=tuple(event for core in cores for event in core.events),

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,11 +20,11 @@ class TargetSpec:
 
     name: str
     generation: str
-    clock_ghz: Mapping[str, float]
+    clock_ghz: Mapping[str, float] = field(hash=False)
     sbuf_bytes_per_partition: int
     # Columns of one matmul by dtype of its PSUM destination, and the bytes per partition that
     # destination may span.
-    matmul_max_columns: Mapping[str, int]
+    matmul_max_columns: Mapping[str, int] = field(hash=False)
     matmul_dst_bytes: int
     matmul_operand_dtypes: frozenset[str]
     dma_engine_rate: float

@@ -3,19 +3,17 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
-
 from conv3d_codegen.targets.spec import TargetSpec
 
 TRN2 = TargetSpec(
     name="trn2",
     generation="gen3",
     # Trainium2 architecture guide, engine specification tables.
-    clock_ghz=MappingProxyType({"tensor": 2.4, "vector": 0.96, "scalar": 1.2, "gpsimd": 1.2}),
+    clock_ghz={"tensor": 2.4, "vector": 0.96, "scalar": 1.2, "gpsimd": 1.2},
     # 224 KiB less what the compiler keeps: nkipy, HardwareConstants.h.
     sbuf_bytes_per_partition=212_984,
     # nc_matmul docstring: PSUM destinations are fp32 in one 2 KiB bank.
-    matmul_max_columns=MappingProxyType({"float32": 512}),
+    matmul_max_columns={"float32": 512},
     matmul_dst_bytes=2048,
     # nc_matmul docstring; e4m3fn needs Trainium3.
     matmul_operand_dtypes=frozenset(

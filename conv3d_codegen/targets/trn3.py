@@ -3,19 +3,17 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
-
 from conv3d_codegen.targets.spec import TargetSpec
 
 TRN3 = TargetSpec(
     name="trn3",
     generation="gen4",
     # Trainium3 architecture guide, engine specification tables.
-    clock_ghz=MappingProxyType({"tensor": 2.4, "vector": 1.2, "scalar": 1.2, "gpsimd": 1.2}),
+    clock_ghz={"tensor": 2.4, "vector": 1.2, "scalar": 1.2, "gpsimd": 1.2},
     # 256 KiB less what the compiler keeps: nkipy, HardwareConstants.h.
     sbuf_bytes_per_partition=245_752,
     # nc_matmul docstring: destinations may span all of PSUM.
-    matmul_max_columns=MappingProxyType({"float32": 4096, "bfloat16": 8192}),
+    matmul_max_columns={"float32": 4096, "bfloat16": 8192},
     matmul_dst_bytes=16_384,
     matmul_operand_dtypes=frozenset(
         {

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import ml_dtypes
@@ -305,10 +306,37 @@ def test_views_address_what_numpy_addresses(run: Any, integers: Any) -> None:
     assert np.array_equal(result.outputs[0][1], np.array(expected))
 
 
-def test_inputs_are_never_changed_and_constants_are_found(run: Any, integers: Any) -> None:
+def test_inputs_are_never_changed(run: Any, integers: Any) -> None:
     x = integers(4, 8, dtype=np.float32)
     before = x.copy()
     body = on_chip("y", (4, 8)) + "\nnisa.tensor_copy(dst=y, src=x)"
     result = run(body_of(body, (4, 8), (4, 8)), x)
     assert np.array_equal(x, before)
     assert np.array_equal(result.outputs[0], before)
+
+
+def test_filled_tensors(run: Any) -> None:
+    body = """
+        out = nl.ndarray((3, 4, 8), dtype=nl.float32, buffer=nl.shared_hbm, name="out")
+        zeros = nl.zeros((4, 8), dtype=nl.float32, name="zeros")
+        ones = nl.ones((4, 8), dtype=nl.float32, buffer=nl.psum, name="ones")
+        fives = nl.full((4, 8), 5, dtype=nl.bfloat16, name="fives")
+        copied = nl.ndarray((4, 8), dtype=nl.float32, buffer=nl.sbuf, name="copied")
+        nisa.tensor_copy(dst=copied, src=ones)
+        nisa.dma_copy(dst=out[0], src=zeros)
+        nisa.dma_copy(dst=out[1], src=copied)
+        nisa.dma_copy(dst=out[2], src=fives)
+        return out
+    """
+    result = run(body)
+    assert result.violations == ()
+    assert result.outputs[0].tolist() == [[[value] * 8] * 4 for value in (0.0, 1.0, 5.0)]
+
+
+def test_results_cross_processes(run: Any, integers: Any) -> None:
+    body = on_chip("y", (4, 8)) + "\nnisa.tensor_copy(dst=y, src=x)"
+    x = integers(4, 8, dtype=np.float32)
+    result = run(body_of(body, (4, 8), (4, 8)), x, nki="0.6")
+    copy = pickle.loads(pickle.dumps(result))
+    assert copy.timeline == result.timeline
+    assert np.array_equal(copy.outputs[0], x)

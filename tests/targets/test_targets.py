@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 from conv3d_codegen.errors import UnknownTarget
@@ -135,3 +137,8 @@ def test_dma_transposes_run_below_the_copy_rate() -> None:
     assert size / (dma_transpose_busy_ns(TRN2, size, from_hbm=False) - 50) == pytest.approx(
         0.5 * 368
     )
+
+
+def test_tables_can_key_caches_and_cross_processes() -> None:
+    assert hash(TRN2) != hash(TRN3)
+    assert pickle.loads(pickle.dumps(TRN2)) == TRN2
