@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from conv3d_codegen.dtypes import dtype
@@ -36,17 +37,17 @@ class Pricing:
     geometry: ConvGeometry
     problem: Problem
 
-    @property
+    @cached_property
     def prices(self) -> Prices:
         """Rates for the input dtype."""
         return Prices(target(self.geometry.target), self.item)
 
-    @property
+    @cached_property
     def item(self) -> int:
         """Bytes of an input element."""
         return dtype(self.geometry.dtype).bytes
 
-    @property
+    @cached_property
     def out_item(self) -> int:
         """Bytes of a result element."""
         return dtype(self.geometry.out_dtype).bytes
@@ -55,18 +56,30 @@ class Pricing:
         """Busy times of the whole kernel."""
         work = self.transfers(schedule)
         if schedule.dgrad is not None:
-            work += self.dgrad_work(schedule.dgrad, schedule.slabs.sizes, schedule.dy_block)
+            work += self.dgrad_work(schedule.dgrad, schedule.slabs.sizes, self.dy_block(schedule))
         if schedule.wgrad is not None:
             work += self.wgrad_work(schedule, schedule.wgrad)
         if schedule.bgrad:
-            positions = self.problem.batch * math.prod(self.problem.out_size)
-            blocks = ceil_div(self.problem.out_channels, schedule.dy_block)
-            columns = positions * blocks / math.prod(schedule.dy_fold)
+            problem = self.problem
+            size = problem.in_size if problem.transposed else problem.out_size
+            fold = schedule.x_fold if problem.transposed else schedule.dy_fold
+            blocks = ceil_div(self.dgrad_channels[1], self.dy_block(schedule))
+            columns = problem.batch * math.prod(size) * blocks / math.prod(fold)
             clock = self.prices.spec.clock_ghz["vector"]
             work += Work(vector=columns / clock, instructions=blocks * self.problem.batch)
-        return work
+        return work.times(ceil_div(self.problem.all_groups, self.problem.groups))
 
     # --- dx ------------------------------------------------------------------------------------
+
+    @property
+    def dgrad_channels(self) -> tuple[int, int]:
+        """Channels of dx and of dy."""
+        channels = (self.problem.in_channels, self.problem.out_channels)
+        return channels[::-1] if self.problem.transposed else channels
+
+    def dy_block(self, schedule: Schedule) -> int:
+        """Channels of a window of dy."""
+        return schedule.x_block if self.problem.transposed else schedule.dy_block
 
     def dgrad_counts(self, plan: DgradPlan, sizes: Sizes) -> tuple[DgradCounts, ...]:
         """Count the three axes."""
@@ -79,8 +92,9 @@ class Pricing:
         """Matmuls, evictions and filter turning of dx."""
         problem, prices = self.problem, self.prices
         counts = self.dgrad_counts(plan, sizes)
-        in_blocks = ceil_div(problem.in_channels, plan.in_block)
-        out_blocks = ceil_div(problem.out_channels, dy_block)
+        dx_channels, dy_channels = self.dgrad_channels
+        in_blocks = ceil_div(dx_channels, plan.in_block)
+        out_blocks = ceil_div(dy_channels, dy_block)
         number = problem.batch * in_blocks * out_blocks * math.prod(c.boxes for c in counts)
         columns = problem.batch * in_blocks * out_blocks * math.prod(c.columns for c in counts)
         tiles = problem.batch * in_blocks * math.prod(c.tiles for c in counts)
@@ -101,7 +115,7 @@ class Pricing:
         entries = counts[0].entries * counts[1].entries * counts[2].entries
         rows = depth.rows * height.rows * plan.in_block
         columns = entries * rows * pairs
-        bytes_moved = math.prod(self.geometry.filter_shape) * self.item
+        bytes_moved = self.filter_elements * self.item
         run = min(self.problem.out_channels, 128 // (depth.fold * height.fold)) * self.item
         loads = 1
         if depth.blocked or height.blocked:
@@ -115,12 +129,19 @@ class Pricing:
             instructions=pairs * (loads + entries + entries * rows / BANK_COLUMNS),
         )
 
+    @property
+    def filter_elements(self) -> int:
+        """Filters of one pack."""
+        problem = self.problem
+        return math.prod(problem.kernel) * problem.in_channels * problem.out_channels // problem.groups
+
     def filter_bytes(self, plan: DgradPlan, dy_block: int) -> int:
         """SBUF bytes per partition of all stationary matrices."""
         depth, height, width = plan.axes
         entries = len(depth.entries()) * len(height.entries()) * len(width.entries())
-        in_blocks = ceil_div(self.problem.in_channels, plan.in_block)
-        out_blocks = ceil_div(self.problem.out_channels, dy_block)
+        dx_channels, dy_channels = self.dgrad_channels
+        in_blocks = ceil_div(dx_channels, plan.in_block)
+        out_blocks = ceil_div(dy_channels, dy_block)
         rows = depth.rows * height.rows * plan.in_block
         return in_blocks * out_blocks * entries * rows * self.item
 
@@ -211,7 +232,7 @@ class Pricing:
         run = min(128 if turned else BANK_COLUMNS, geometry.out_channels) * self.out_item
         work = Work(
             drain=prices.drains(chains, cells, 4),
-            dma=prices.dma(stores, math.prod(geometry.filter_shape) * self.out_item, run),
+            dma=prices.dma(stores, self.filter_elements * self.out_item, run),
             instructions=stores + chains,
         )
         if turned:
@@ -273,9 +294,9 @@ class Pricing:
                 moved = rows * channels * self.item
                 work += Work(dma=prices.dma(calls, moved, run * self.item), instructions=calls)
         if schedule.dgrad is not None:
-            moved = math.prod(self.problem.x_shape) * self.out_item
+            moved = math.prod(self.dx_shape) * self.out_item
             depth, height, _ = schedule.dgrad.axes
-            _, h, w = self.problem.in_size
+            *_, h, w = self.dx_shape
             run = w if height.blocked and height.rows > 1 else w * min(h, schedule.slabs.sizes[2])
             calls = math.prod(
                 ceil_div(extent, size)
@@ -283,10 +304,20 @@ class Pricing:
                     (self.problem.batch, *self.problem.out_size), schedule.slabs.sizes, strict=True
                 )
             )
-            calls *= ceil_div(self.problem.in_channels, schedule.dgrad.in_block)
+            calls *= ceil_div(self.dgrad_channels[0], schedule.dgrad.in_block)
             calls *= min(schedule.slabs.sizes[0], self.problem.batch) * depth.rows * height.rows
             work += Work(dma=prices.dma(calls, moved, run * self.out_item), instructions=calls)
         return work
+
+    @property
+    def dx_shape(self) -> tuple[int, ...]:
+        """[N, C, D, H, W] of one pack's dx."""
+        return self.problem.dy_shape if self.problem.transposed else self.problem.x_shape
+
+    def loads(self, schedule: Schedule, name: str) -> bool:
+        """Whether a tensor is read at all: the one in x's place serves dw alone."""
+        x_name = "dy" if self.problem.transposed else "x"
+        return name != x_name or schedule.wgrad is not None
 
     def window_rows(self, schedule: Schedule) -> dict[str, tuple[tuple[int, int], int]]:
         """Positions of dy and x that are loaded over all slabs, the DMA run in elements, and the loads."""
@@ -295,7 +326,7 @@ class Pricing:
         passes = ceil_div(self.chains(wgrad), schedule.chains_per_pass) if wgrad else 1
         found = {}
         for name, size in (("dy", problem.out_size), ("x", problem.in_size)):
-            if name == "x" and wgrad is None:
+            if not self.loads(schedule, name):
                 found[name] = ((0, 0), 0)
                 continue
             fold = schedule.dy_fold if name == "dy" else schedule.x_fold
@@ -329,9 +360,13 @@ class Pricing:
             spread = 0 < length < max(axis.out, axis.size)
             if wgrad.shifted(number) == ("wide" if name == "x" else "narrow"):
                 most = (slab - 1) * (axis.stride if name == "x" else 1) + reach + 1
-        if name == "dy" and dgrad is not None and dgrad.axes[number].entries():
-            low, high = dgrad.axes[number].deltas
-            most = max(most, slab + (high - low) * dgrad.axes[number].fold)
+        if self.problem.transposed and name == "x":
+            most = max(most, slab * axis.stride + axis.pad_before)
+        is_dy = name == ("x" if self.problem.transposed else "dy")
+        if is_dy and dgrad is not None and dgrad.axes[number].entries():
+            rows = dgrad.axes[number]
+            low, high = rows.deltas
+            most = max(most, slab * rows.step + (high - low) * rows.fold)
         return most if spread else min(most, size)
 
     def sbuf_bytes(self, schedule: Schedule) -> int:
@@ -343,7 +378,7 @@ class Pricing:
             )
         )
         dy = self._window_bytes(schedule, "dy")
-        x = self._window_bytes(schedule, "x") if schedule.wgrad is not None else 0
+        x = self._window_bytes(schedule, "x")
         filters, rows = self._dgrad_bytes(schedule)
         turned = self._wgrad_bytes(schedule)
         if slabs == 1:
@@ -353,6 +388,8 @@ class Pricing:
 
     def _window_bytes(self, schedule: Schedule, name: str) -> int:
         problem = self.problem
+        if not self.loads(schedule, name):
+            return 0
         channels, block, fold = (
             (problem.out_channels, schedule.dy_block, schedule.dy_fold)
             if name == "dy"
@@ -371,9 +408,10 @@ class Pricing:
         dgrad, problem = schedule.dgrad, self.problem
         if dgrad is None:
             return 0, 0
-        filters = self.filter_bytes(dgrad, schedule.dy_block)
-        pairs = ceil_div(problem.in_channels, dgrad.in_block) * ceil_div(
-            problem.out_channels, schedule.dy_block
+        dx_channels, dy_channels = self.dgrad_channels
+        filters = self.filter_bytes(dgrad, self.dy_block(schedule))
+        pairs = ceil_div(dx_channels, dgrad.in_block) * ceil_div(
+            dy_channels, self.dy_block(schedule)
         )
         one = filters // pairs
         rows = 1

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from conv3d_codegen.plan.blocks import ceil_div, split_even, split_upto
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from conv3d_codegen.plan.axes import DgradAxis
     from conv3d_codegen.plan.correlation import CorrelationAxis
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 Range = tuple[int, int]
 
 BANK_COLUMNS = 512  # fp32 columns of a PSUM bank
+_ENDS = 2  # slabs at either end of an axis that may be cut short by the border
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,17 @@ class Work:
             self.gpsimd + other.gpsimd,
             self.dma + other.dma,
             self.instructions + other.instructions,
+        )
+
+    def times(self, count: int) -> Work:
+        """The same work several times over."""
+        return Work(
+            self.tensor * count,
+            self.drain * count,
+            self.vector * count,
+            self.gpsimd * count,
+            self.dma * count,
+            self.instructions * count,
         )
 
     @property
@@ -113,17 +125,26 @@ class DgradCounts:
 def dgrad_counts(axis: DgradAxis, slab: int, tile: int) -> DgradCounts:
     """Count one axis of dx, cut in slabs of `slab` dy rows and tiles of `tile` blocks."""
     columns = boxes = blocks = tiles = 0
-    for low, high in dx_cuts(axis, slab):
+    for times, (low, high) in _distinct(dx_cuts(axis, slab)):
         for phase in axis.phases:
             for first, stop in split_upto(axis.blocks_for(phase, low, high), tile):
-                tiles += 1
-                blocks += stop - first
+                tiles += times
+                blocks += times * (stop - first)
                 for tap in phase.taps:
                     start, end = axis.sources(tap, first, stop)
-                    part = end - start
-                    columns += max(0, part)
-                    boxes += part > 0
+                    columns += times * max(0, end - start)
+                    boxes += times * (end > start)
     return DgradCounts(columns, boxes, blocks, tiles, len(axis.entries()))
+
+
+def _distinct(cuts: Sequence[Range]) -> Iterator[tuple[int, Range]]:
+    """(how often, cut): the cuts near the ends one by one, those between are as good as equal."""
+    if len(cuts) <= 2 * _ENDS + 1:
+        yield from ((1, cut) for cut in cuts)
+        return
+    yield from ((1, cut) for cut in cuts[:_ENDS])
+    yield len(cuts) - 2 * _ENDS, cuts[_ENDS]
+    yield from ((1, cut) for cut in cuts[-_ENDS:])
 
 
 @lru_cache(maxsize=4096)
@@ -159,7 +180,7 @@ def wgrad_counts(axis: CorrelationAxis, slab: int, length: int) -> WgradCounts:
     """Count one axis of dw, cut in slabs of positions, with `length` positions per partition (0: all)."""
     plain = shifted = pairs = groups = plain_most = shifted_most = 0
     cuts = list(split_upto((0, axis.owner_size), slab))
-    for low, high in cuts:
+    for times, (low, high) in _distinct(cuts):
         entries = min(length or high - low, high - low)
         spread = ceil_div(high - low, entries)
         unit, reach = axis.unit(entries), axis.reach(entries)
@@ -168,15 +189,17 @@ def wgrad_counts(axis: CorrelationAxis, slab: int, length: int) -> WgradCounts:
             start = low * axis.stride - axis.pad
             first = max(0, -(start // unit))
             held = max(0, min(reach, (axis.halo_size - 1 - start) // unit + 1) - first)
-            valid = 0
-            for entry in range(entries):
-                row = start + entry * axis.stride
-                stop = min(axis.kernel, (axis.halo_size - 1 - row) // axis.dilation + 1)
-                valid += max(0, stop - max(0, ceil_div(-row, axis.dilation)))
-        plain, shifted, pairs = plain + entries, shifted + held, pairs + valid
+            valid = sum(_inside(axis, start + tap * axis.dilation, entries) for tap in range(axis.kernel))
+        plain, shifted, pairs = plain + times * entries, shifted + times * held, pairs + times * valid
         groups = max(groups, spread)
         plain_most, shifted_most = max(plain_most, entries), max(shifted_most, reach)
     return WgradCounts(groups, plain, shifted, pairs, plain_most, shifted_most, len(cuts))
+
+
+def _inside(axis: CorrelationAxis, first: int, entries: int) -> int:
+    """How many of the rows first, first + stride, … exist."""
+    low = max(0, ceil_div(-first, axis.stride))
+    return max(0, min(entries, (axis.halo_size - 1 - first) // axis.stride + 1) - low)
 
 
 def balanced_tile(blocks: Sequence[int], columns: int = BANK_COLUMNS) -> tuple[int, int, int]:

@@ -78,10 +78,10 @@ class KernelPlan:
     def compulsory_bytes(self) -> int:
         """HBM traffic that no kernel can avoid: every needed input once, every output once."""
         total = 0
-        geometry, problem = self.geometry, self.problem
+        geometry = self.geometry
         sizes = {
-            "x": math.prod(problem.x_shape),
-            "dy": math.prod(problem.dy_shape),
+            "x": math.prod(geometry.x_shape),
+            "dy": math.prod(geometry.dy_shape),
             "w": math.prod(geometry.filter_shape),
         }
         needs = {"dx": ("dy", "w"), "dw": ("dy", "x"), "db": ("dy",)}

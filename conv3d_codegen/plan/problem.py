@@ -7,26 +7,50 @@ rows, hence fuller matmuls and longer DMA runs. Kernels see the merged tensors t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from conv3d_codegen.geometry import AxisGeometry
 from conv3d_codegen.maps import axis_map
+from conv3d_codegen.plan.blocks import split_even
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from conv3d_codegen.geometry import ConvGeometry
     from conv3d_codegen.maps import AxisMap
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One convolution backward over axes (D, H, W), after merging."""
+    """One convolution backward over axes (D, H, W), after merging, for one pack of groups.
+
+    Named as for an ordinary convolution: x, with in_channels, is the tensor that windows read, dy, with out_channels,
+    the one they produce. In a transposed convolution the two have changed places.
+
+    groups: groups whose channels are computed together, as one dense problem with block-diagonal filters.
+    all_groups: groups of the whole convolution; channels are those of one pack.
+    """
 
     batch: int
     in_channels: int
     out_channels: int
     axes: tuple[AxisGeometry, AxisGeometry, AxisGeometry]
+    transposed: bool = False
+    groups: int = 1
+    all_groups: int = 1
+
+    def packs(self) -> Iterator[tuple[tuple[int, int], Problem]]:
+        """Give the groups [first, stop) of each pack and its own problem; the last one may be smaller."""
+        for first in range(0, self.all_groups, self.groups):
+            count = min(self.groups, self.all_groups - first)
+            channels = (c // self.groups * count for c in (self.in_channels, self.out_channels))
+            in_channels, out_channels = channels
+            yield (
+                (first, first + count),
+                replace(self, in_channels=in_channels, out_channels=out_channels, groups=count),
+            )
 
     @cached_property
     def maps(self) -> tuple[AxisMap, AxisMap, AxisMap]:
@@ -54,13 +78,16 @@ class Problem:
 
     @property
     def x_shape(self) -> tuple[int, ...]:
-        """[N, C_in, D, H, W] after merging."""
+        """[N, C_in, D, H, W] of one pack, after merging."""
         return (self.batch, self.in_channels, *self.in_size)
 
     @property
     def dy_shape(self) -> tuple[int, ...]:
-        """[N, C_out, D_out, H_out, W_out] after merging."""
+        """[N, C_out, D_out, H_out, W_out] of one pack, after merging."""
         return (self.batch, self.out_channels, *self.out_size)
+
+
+PARTITIONS = 128  # of SBUF, and rows and columns of the PE array: AWS NKI architecture guides
 
 
 def _passes_through(axis: AxisGeometry) -> bool:
@@ -75,7 +102,7 @@ def _line(size: int) -> AxisGeometry:
 
 
 def problem_of(geometry: ConvGeometry) -> Problem:
-    """Build the merged problem of a geometry."""
+    """Build the merged problem of a geometry, as many groups to a pack as fill the partitions."""
     depth, height, width = geometry.axes
     if _passes_through(height) and _passes_through(width):
         height, width = _line(1), _line(height.size * width.size)
@@ -83,9 +110,17 @@ def problem_of(geometry: ConvGeometry) -> Problem:
             depth, width = _line(1), _line(depth.size * width.size)
     elif _passes_through(depth) and _passes_through(height):
         depth, height = _line(1), _line(depth.size * height.size)
+    contraction = geometry.as_correlation()
+    groups = geometry.groups
+    wide, narrow = contraction.wide_channels // groups, contraction.narrow_channels // groups
+    most = max(1, PARTITIONS // max(wide, narrow))
+    pack = split_even(groups, min(most, groups))
     return Problem(
         batch=geometry.batch,
-        in_channels=geometry.in_channels,
-        out_channels=geometry.out_channels,
+        in_channels=wide * pack,
+        out_channels=narrow * pack,
         axes=(depth, height, width),
+        transposed=geometry.transposed,
+        groups=pack,
+        all_groups=groups,
     )

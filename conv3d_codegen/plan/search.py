@@ -9,22 +9,22 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from conv3d_codegen.errors import RequestError
-from conv3d_codegen.plan.axes import dgrad_axis
+from conv3d_codegen.plan.axes import dgrad_axis, forward_axis
 from conv3d_codegen.plan.blocks import ceil_div
 from conv3d_codegen.plan.candidates import Pricing
-from conv3d_codegen.plan.correlation import correlation_axis
-from conv3d_codegen.plan.estimate import balanced_tile, dgrad_counts
+from conv3d_codegen.plan.estimate import balanced_tile
 from conv3d_codegen.plan.model import Candidate
-from conv3d_codegen.plan.schedule import DgradPlan, Schedule, SlabPlan, WgradPlan
+from conv3d_codegen.plan.schedule import DgradPlan, Schedule, SlabPlan
+from conv3d_codegen.plan.wgrad_search import WgradSearch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from conv3d_codegen.geometry import ConvGeometry
+    from conv3d_codegen.plan.axes import DgradAxis
     from conv3d_codegen.plan.estimate import Work
     from conv3d_codegen.plan.options import EmitOptions
     from conv3d_codegen.plan.problem import Problem
-    from conv3d_codegen.plan.schedule import Side
 
 Sizes = tuple[int, int, int, int]
 Fold = tuple[int, int]
@@ -34,6 +34,7 @@ Fold = tuple[int, int]
 SBUF_BUDGET = 190 * 1024
 RESIDENT_FILTERS = 96 * 1024
 SUM_BYTES = 64 * 1024
+TRIED_SLABS = 5  # of those that fit, largest first: smaller ones repeat more borders and sums
 FOLDS = (1, 2, 3, 4, 6, 8, 16)
 
 
@@ -64,10 +65,14 @@ def choose(geometry: ConvGeometry, problem: Problem, options: EmitOptions) -> Ch
     search = _Search(geometry, problem)
     best: list[Scored] = []
     for dgrad, dy_fold, dy_block in search.dgrads():
+        fitting = 0
         for sizes in search.slabs(dy_fold):
             scored = search.best_for(dgrad, dy_fold, dy_block, sizes)
             if scored is not None:
                 best.append(scored)
+                fitting += 1
+            if fitting == TRIED_SLABS:
+                break
     if not best:
         raise RequestError("no-schedule", f"{geometry.key()}: no schedule fits SBUF")
     best.sort(key=lambda scored: scored.score)
@@ -82,6 +87,9 @@ class _Search:
     def dgrads(self) -> list[tuple[DgradPlan | None, Fold, int]]:
         """The plainest way to compute dx and the few best others, by tensor and eviction time alone."""
         channels = self.problem.out_channels
+        if self.problem.transposed:
+            forward = self._forward() if "dx" in self.geometry.gradients else None
+            return [(forward, (1, 1), min(channels, 128))]
         if "dx" not in self.geometry.gradients:
             folds = [(1, 1)]
             if channels <= 64:
@@ -95,7 +103,7 @@ class _Search:
                 work = self.pricing.dgrad_work(plan, self._whole(), block)
                 found.append((work.busiest[1] + 0.1 * work.total, plan, fold, block))
         found.sort(key=lambda row: row[0])
-        kept = found[:4] + [row for row in found[4:] if row[2] == (1, 1)][:1]
+        kept = found[:3] + [row for row in found[3:] if row[2] == (1, 1)][:1]
         return [(plan, fold, block) for _, plan, fold, block in kept]
 
     def _row_modes(self) -> Iterator[tuple[Fold, tuple[bool, bool]]]:
@@ -121,14 +129,23 @@ class _Search:
         rows = depth.rows * height.rows
         if rows > 128:
             return None
-        blocks = []
-        for axis in (depth, height, width):
-            most = ceil_div(axis.size + axis.pad % axis.period, axis.period)
-            blocks.append(max(1, most))
         in_block = min(self.problem.in_channels, 128 // rows)
-        plan = DgradPlan((depth, height, width), in_block, balanced_tile(blocks), True)
         block = min(self.problem.out_channels, 128 // math.prod(fold))
-        resident = self.pricing.filter_bytes(plan, block) <= RESIDENT_FILTERS
+        return self._tiled((depth, height, width), in_block, block)
+
+    def _forward(self) -> DgradPlan:
+        """Compute dx of a transposed convolution, row by row."""
+        depth, height, width = (forward_axis(axis) for axis in self.problem.axes)
+        in_block = min(self.problem.out_channels, 128)
+        block = min(self.problem.in_channels, 128)
+        return self._tiled((depth, height, width), in_block, block)
+
+    def _tiled(
+        self, axes: tuple[DgradAxis, DgradAxis, DgradAxis], in_block: int, dy_block: int
+    ) -> DgradPlan:
+        blocks = [max(1, ceil_div(axis.size + axis.pad % axis.period, axis.period)) for axis in axes]
+        plan = DgradPlan(axes, in_block, balanced_tile(blocks), True)
+        resident = self.pricing.filter_bytes(plan, dy_block) <= RESIDENT_FILTERS
         return replace(plan, filters_resident=resident)
 
     def _whole(self) -> Sizes:
@@ -169,7 +186,7 @@ class _Search:
         if "dw" not in self.geometry.gradients:
             return self._scored(base)
         best: Scored | None = None
-        for wgrad, x_fold in self.wgrads(sizes, dy_fold):
+        for wgrad, x_fold in WgradSearch(self.pricing, sizes, dy_fold).candidates():
             chains = self.pricing.chains(wgrad)
             one_slab = all(a >= b for a, b in zip(sizes, self._whole(), strict=True))
             schedule = replace(
@@ -189,108 +206,6 @@ class _Search:
         if sbuf > SBUF_BUDGET:
             return None
         return Scored(schedule, self.pricing.work(schedule), sbuf)
-
-    def wgrads(self, sizes: Sizes, dy_fold: Fold) -> Iterator[tuple[WgradPlan, Fold]]:
-        """Ways to put the taps on either tensor and to spread positions over partitions."""
-        for roles in self._roles():
-            channels = self.problem.in_channels
-            folds: list[Fold] = [(1, 1)]
-            if channels <= 64:
-                limit = 128 // channels
-                folds += [f for f in product(FOLDS, FOLDS) if limit // 2 < math.prod(f) <= limit]
-            for x_fold in folds:
-                for lengths in self._lengths(roles, sizes, (dy_fold, x_fold)):
-                    yield replace(roles, lengths=lengths), x_fold
-
-    def _roles(self) -> Iterator[WgradPlan]:
-        """Which tensor moves, and which axis's taps go beside the stationary channels."""
-        axes = self.problem.axes
-        unit = all(axis.stride == 1 for axis in axes)
-        channels = {"wide": self.problem.in_channels, "narrow": self.problem.out_channels}
-        sides: list[Side] = ["wide", "narrow"] if unit else ["wide"]
-        for moving in sides:
-            blocks = {channels[moving], min(channels[moving], 128)}
-            still = channels["narrow" if moving == "wide" else "wide"]
-            for block in sorted(blocks, reverse=True):
-                yield WgradPlan(moving, None, (0, 0, 0, 0), block)
-                for axis in (1, 0, 2):
-                    # Beside the channels only where they leave columns idle and entries can be neighbours.
-                    geometry = axes[axis]
-                    if still <= 64 and geometry.kernel > 1 and geometry.stride == 1:
-                        yield WgradPlan(moving, axis, (0, 0, 0, 0), block)
-
-    def _lengths(
-        self, roles: WgradPlan, sizes: Sizes, folds: tuple[Fold, Fold]
-    ) -> Iterator[Sizes]:
-        samples = min(sizes[0], self.problem.batch)
-        per_axis: list[list[tuple[int, int]]] = []
-        for number in range(3):
-            dy_fold, x_fold = ((f[number] if number < 2 else 1) for f in folds)
-            options = self._axis_lengths(number, roles, sizes[number + 1], (dy_fold, x_fold))
-            if not options:
-                return
-            per_axis.append(options)
-        sample_options = [(0, 1)] + [
-            (length, samples // length)
-            for length in range(1, samples)
-            if samples % length == 0 and self.problem.batch % length == 0
-        ]
-        usable = [
-            (math.prod(groups for _, groups in row), row)
-            for row in product(sample_options, *per_axis)
-            if math.prod(groups for _, groups in row) <= 128
-            and sum(groups > 1 for _, groups in row) <= 3
-            and self._neighbours(roles, row, sizes)
-        ]
-        most = max((groups for groups, _ in usable), default=0)
-        for groups, row in usable:
-            if groups * 2 > most:
-                n, d, h, w = (length for length, _ in row)
-                yield n, d, h, w
-
-    def _neighbours(
-        self, roles: WgradPlan, row: tuple[tuple[int, int], ...], sizes: Sizes
-    ) -> bool:
-        """Whether the packed taps' entries are neighbours in the turned buffer (axis order W, D, H)."""
-        packed = roles.stationary_axis
-        if packed is None:
-            return True
-        axis = self.problem.axes[packed]
-        if axis.dilation > 1 and row[packed + 1][0] != 1:
-            return False
-        inner = {1: (), 0: (1,), 2: (0, 1)}[packed]
-        for number in inner:
-            extent = min(sizes[number + 1], self.problem.axes[number].out)
-            if (row[number + 1][0] or extent) > 1:
-                return False
-        return True
-
-    def _axis_lengths(
-        self, number: int, roles: WgradPlan, size: int, folds: tuple[int, int]
-    ) -> list[tuple[int, int]]:
-        """(length, groups) of one axis: the whole extent, or even pieces that respect folds and slab cuts."""
-        shifted = roles.shifted(number)
-        axis = correlation_axis(self.problem.axes[number], shifted)
-        plain_fold, shifted_fold = folds if shifted == "wide" else folds[::-1]
-        if shifted_fold > 1 and not (axis.dilation == 1 if axis.kernel > 1 else axis.stride == 1):
-            return []
-        extent = min(size, axis.owner_size)
-        cut = size < axis.owner_size
-        options = [(0, 1)]
-        if cut and shifted == "narrow":
-            return options
-        seen = {1}
-        step = math.lcm(plain_fold, shifted_fold // math.gcd(shifted_fold, axis.stride))
-        for groups in range(2, min(extent, 128) + 1):
-            length = ceil_div(ceil_div(extent, groups), step) * step
-            actual = ceil_div(extent, length)
-            if actual in seen or (cut and size % length):
-                continue
-            seen.add(actual)
-            options.append((length, actual))
-        if len(options) > 12:
-            options = options[:4] + options[4 : -6 : ceil_div(len(options) - 10, 3)] + options[-6:]
-        return options
 
 
 def _halves(extent: int, unit: int) -> Iterator[int]:

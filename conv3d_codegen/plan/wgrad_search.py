@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ways to compute dw on one slab size: which tensor moves, where the taps go, how positions lie on partitions.
+
+The number of ways is large, so they are ranked by tensor and eviction time alone, from per-axis counts; only the best
+of each kind are priced in full.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import TYPE_CHECKING
+
+from conv3d_codegen.plan.blocks import ceil_div
+from conv3d_codegen.plan.correlation import correlation_axis
+from conv3d_codegen.plan.estimate import wgrad_counts
+from conv3d_codegen.plan.schedule import WgradPlan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from conv3d_codegen.plan.candidates import Pricing
+    from conv3d_codegen.plan.estimate import WgradCounts
+    from conv3d_codegen.plan.schedule import Side
+
+Sizes = tuple[int, int, int, int]
+Fold = tuple[int, int]
+
+KEPT = 3  # spreads of each kind that are priced in full
+MOST_AXES = 3  # axes on partitions: the free dims that one operand may have
+
+
+@dataclass(frozen=True, slots=True)
+class _Spread:
+    """One axis: positions per partition (0: all), groups on partitions, counts over all slabs."""
+
+    length: int
+    counts: WgradCounts
+
+
+@dataclass(frozen=True)
+class WgradSearch:
+    """Candidates for dw of one slab size."""
+
+    pricing: Pricing
+    sizes: Sizes
+    dy_fold: Fold
+
+    def candidates(self) -> Iterator[tuple[WgradPlan, Fold]]:
+        """The most promising ways, with the fold of x each one wants."""
+        for roles, x_fold in product(self._roles(), self._x_folds()):
+            ranked = sorted(self._ranked(roles, x_fold))
+            for _, lengths in ranked[:KEPT] + ranked[KEPT :: max(1, len(ranked) // 3)]:
+                yield replace(roles, lengths=lengths), x_fold
+
+    def _x_folds(self) -> list[Fold]:
+        """No fold, and those that fill the partitions: along D, along H, or shared."""
+        limit = 128 // min(128, self.pricing.problem.in_channels)
+        # A transposed convolution's dx and db read the wide tensor row by row.
+        if limit == 1 or self.pricing.problem.transposed:
+            return [(1, 1)]
+        depth, height, _ = self.pricing.problem.in_size
+        side = math.isqrt(limit)
+        wanted = ((1, 1), (limit, 1), (1, limit), (limit // side, side), (side, limit // side), (2, 2))
+        folds = {
+            (min(d, 1 << (depth - 1).bit_length()), min(h, 1 << (height - 1).bit_length()))
+            for d, h in wanted
+            if d * h <= limit
+        }
+        return sorted(folds)
+
+    def _roles(self) -> Iterator[WgradPlan]:
+        """Which tensor moves, how much of it is turned at a time, which axis's taps lie beside the other's channels."""
+        problem = self.pricing.problem
+        sides: list[Side] = ["wide"]
+        if all(axis.stride == 1 for axis in problem.axes):
+            sides.append("narrow")
+        for moving in sides:
+            plan = WgradPlan(moving, None, (0, 0, 0, 0), 1)
+            still, moved = self.pricing.wgrad_channels(plan)
+            packable = [
+                axis
+                for axis in (1, 0, 2)
+                # Beside the channels only where these leave columns idle; on the narrow side
+                # taps shift rows only at stride 1.
+                if still <= 64 and problem.axes[axis].kernel > 1 and problem.axes[axis].stride == 1
+            ]
+            for block in sorted({moved, min(moved, 128)}, reverse=True):
+                for axis in (None, *packable):
+                    yield replace(plan, stationary_axis=axis, moving_block=block)
+
+    def _ranked(self, roles: WgradPlan, x_fold: Fold) -> Iterator[tuple[float, Sizes]]:
+        """(rough time, lengths) of every way to spread the positions of a slab."""
+        options = []
+        for number in range(3):
+            folds = (self.dy_fold[number], x_fold[number]) if number < 2 else (1, 1)
+            options.append(self._axis_options(number, roles, folds))
+        samples = self._sample_options()
+        most = 0
+        found = []
+        for (lanes, n_groups), d, h in product(samples, options[0], options[1]):
+            groups = n_groups * d.counts.groups * h.counts.groups
+            if groups > 128:
+                continue
+            spread = (n_groups > 1) + (d.counts.groups > 1) + (h.counts.groups > 1)
+            for w in options[2]:
+                total = groups * w.counts.groups
+                if total > 128 or spread + (w.counts.groups > 1) > MOST_AXES:
+                    continue
+                if roles.stationary_axis is not None and not self._neighbours(roles, (d, h, w)):
+                    continue
+                most = max(most, total)
+                found.append((total, lanes, (d, h, w)))
+        for total, lanes, row in found:
+            if 2 * total > most:
+                d, h, w = row
+                lengths = (lanes, d.length, h.length, w.length)
+                yield self._rough_time(roles, lanes, row, x_fold), lengths
+
+    def _rough_time(
+        self, roles: WgradPlan, lanes: int, row: tuple[_Spread, _Spread, _Spread], x_fold: Fold
+    ) -> float:
+        """Tensor time, and a share of the evictions that must hide behind it."""
+        pricing = self.pricing
+        still_channels, moving_channels = pricing.wgrad_channels(roles)
+        still = moved = pairs = float(
+            pricing.sample_entries(replace(roles, lengths=(lanes, 0, 0, 0)), self.sizes)
+        )
+        for number, option in enumerate(row):
+            counts = option.counts
+            if number == roles.stationary_axis:
+                still *= counts.shifted
+                moved *= counts.plain
+                pairs *= counts.plain * pricing.packed_runs(roles)
+            else:
+                still *= counts.plain
+                moved *= counts.shifted
+                pairs *= counts.pairs
+        columns = pairs * moving_channels * ceil_div(still_channels, 128)
+        folds = (self.dy_fold, x_fold) if roles.moving == "wide" else (x_fold, self.dy_fold)
+        turned = 0.0
+        for entries, channels, fold in (
+            (still, still_channels, folds[0]),
+            (moved, moving_channels, folds[1]),
+        ):
+            rows = min(channels * math.prod(fold), 128)
+            blocks = ceil_div(channels, 128 // math.prod(fold))
+            turned += entries * blocks / math.prod(fold) * max(rows, 64)
+        drained = still * still_channels + moved * moving_channels
+        return columns + turned + 0.3 * drained
+
+    def _sample_options(self) -> list[tuple[int, int]]:
+        """(samples per partition, groups): groups must be whole, samples have no zero border."""
+        batch = self.pricing.problem.batch
+        held = min(self.sizes[0], batch)
+        return [(0, 1)] + [
+            (length, held // length)
+            for length in range(1, held)
+            if held % length == 0 and batch % length == 0 and held // length <= 128
+        ]
+
+    def _axis_options(self, number: int, roles: WgradPlan, folds: tuple[int, int]) -> list[_Spread]:
+        """The whole extent per partition, or even pieces that respect folds and slab cuts."""
+        side = roles.shifted(number)
+        axis = correlation_axis(self.pricing.problem.axes[number], side)
+        plain_fold, shifted_fold = folds if side == "wide" else folds[::-1]
+        if shifted_fold > 1 and not (axis.dilation == 1 if axis.kernel > 1 else axis.stride == 1):
+            return []
+        size = self.sizes[number + 1]
+        extent = min(size, axis.owner_size)
+        cut = size < axis.owner_size
+        options = [_Spread(0, wgrad_counts(axis, size, 0))]
+        if cut and side == "narrow":
+            return options
+        seen = {1}
+        step = math.lcm(plain_fold, shifted_fold // math.gcd(shifted_fold, axis.stride))
+        lengths = []
+        for groups in range(2, min(extent, 128) + 1):
+            length = ceil_div(ceil_div(extent, groups), step) * step
+            actual = ceil_div(extent, length)
+            if actual not in seen and not (cut and size % length):
+                seen.add(actual)
+                lengths.append(length)
+        if len(lengths) > 8:
+            lengths = lengths[:3] + lengths[3:-4:2][:3] + lengths[-4:]
+        return options + [_Spread(length, wgrad_counts(axis, size, length)) for length in lengths]
+
+    def _neighbours(self, roles: WgradPlan, row: tuple[_Spread, _Spread, _Spread]) -> bool:
+        """Whether the packed taps' entries are neighbours in the turned buffer (axis order W, D, H)."""
+        packed = roles.stationary_axis
+        assert packed is not None
+        if self.pricing.problem.axes[packed].dilation > 1 and row[packed].length != 1:
+            return False
+        inner = {1: (), 0: (1,), 2: (0, 1)}[packed]
+        return all(row[number].counts.plain_most == 1 for number in inner)
