@@ -18,12 +18,14 @@ if TYPE_CHECKING:
 class BgradLowering:
     """Emits db: one column of partial sums per slab and sample, reduced at the end.
 
+    first_channel: where the pack's channels start in db.
     columns: how many (slab, sample) pairs there will be.
     """
 
     builder: Builder
     db: Buffer
     out_dtype: str
+    first_channel: int
     columns: int
     sums: dict[int, Buffer] = field(default_factory=dict)
     _used: int = 0
@@ -60,7 +62,7 @@ class BgradLowering:
                 total = self._total(self._unfold(total, rows, c1 - c0))
             rounded = self.builder.allocate("db_out", (c1 - c0, 1), self.out_dtype, "sbuf")
             self.builder.copy(rounded.whole(), total.whole())
-            dst = self.db.pattern(((1, c1 - c0), (1, 1)), c0)
+            dst = self.db.pattern(((1, c1 - c0), (1, 1)), self.first_channel + c0)
             self.builder.add(dma_copy(dst, rounded.whole()))
 
     def _total(self, parts: Buffer) -> Buffer:

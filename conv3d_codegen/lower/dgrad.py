@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from conv3d_codegen.lower.builder import Builder
     from conv3d_codegen.lower.filters import FilterBank, FilterSource
+    from conv3d_codegen.lower.tensors import Activation
     from conv3d_codegen.lower.windows import Window
     from conv3d_codegen.plan.axes import BlockPhase, DgradAxis
     from conv3d_codegen.plan.schedule import DgradPlan
@@ -72,10 +73,10 @@ class DgradLowering:
     builder: Builder
     plan: DgradPlan
     filters: FilterSource
-    dx: Buffer
+    dx: Activation
     dx_dtype: str
-    in_blocks: tuple[Range, ...]
-    out_blocks: tuple[Range, ...]
+    dx_blocks: tuple[Range, ...]
+    dy_blocks: tuple[Range, ...]
     banks: dict[tuple[int, int], FilterBank] = field(default_factory=dict)
     zeros: dict[tuple[int, ...], tuple[Buffer, Buffer]] = field(default_factory=dict)
 
@@ -83,13 +84,14 @@ class DgradLowering:
         """Turn all filters once, where they stay resident."""
         if not self.plan.filters_resident:
             return
-        for i, c_in in enumerate(self.in_blocks):
-            for o, c_out in enumerate(self.out_blocks):
-                self.banks[i, o] = self._prepare(c_in, c_out)
+        for i, dx_channels in enumerate(self.dx_blocks):
+            for o, dy_channels in enumerate(self.dy_blocks):
+                if self.filters.connects(dx_channels, dy_channels):
+                    self.banks[i, o] = self._prepare(dx_channels, dy_channels)
 
     def slab(self, box: Box, windows: tuple[Window, ...]) -> None:
-        """Compute and store the dx rows of one slab; box is in dx rows, windows are dy per out-channel block."""
-        for i, channels in enumerate(self.in_blocks):
+        """Compute and store the dx rows of one slab; box is in dx rows, windows are dy per channel block."""
+        for i, channels in enumerate(self.dx_blocks):
             out = self._allocate_out(box, channels)
             self._compute(i, box, windows, out)
             self._store(box, channels, out)
@@ -110,8 +112,8 @@ class DgradLowering:
             needed.append((first * axis.fold, min(axis.dy_size, max(first, stop) * axis.fold)))
         return Box(box.n, *needed)
 
-    def _prepare(self, c_in: Range, c_out: Range) -> FilterBank:
-        return prepare_filters(self.builder, self.filters, c_in, c_out)
+    def _prepare(self, dx_channels: Range, dy_channels: Range) -> FilterBank:
+        return prepare_filters(self.builder, self.filters, dx_channels, dy_channels)
 
     def _allocate_out(self, box: Box, channels: Range) -> Buffer:
         depth, height, _ = self.plan.axes
@@ -148,16 +150,23 @@ class DgradLowering:
         out: Buffer,
         tiles: list[OpenTile],
     ) -> None:
-        """Matmuls of a group of tiles; streamed filters are turned once per group and out-channel block."""
-        columns = self._columns(self.in_blocks[i])
+        """Matmuls of a group of tiles; streamed filters are turned once per group and block of dy channels."""
+        channels = self.dx_blocks[i]
+        columns = self._columns(channels)
         landings = [
             self.builder.allocate("dx_ps", (columns, *tile.extents), "fp32", "psum")
             for tile, _ in tiles
         ]
-        for o, window in enumerate(windows):
-            bank = self.banks.get((i, o)) or self._prepare(self.in_blocks[i], self.out_blocks[o])
+        connected = [
+            o
+            for o, block in enumerate(self.dy_blocks)
+            if self.filters.connects(channels, block)
+        ]
+        for o in connected:
+            window = windows[o]
+            bank = self.banks.get((i, o)) or self._prepare(channels, self.dy_blocks[o])
             for (tile, contributions), landing in zip(tiles, landings, strict=True):
-                opened = o > 0
+                opened = o > connected[0]
                 if not opened and not contributions[0].covers(tile):
                     self._open(landing)
                     opened = True
@@ -267,9 +276,7 @@ class DgradLowering:
                 for r_h, (h_rows, h_blocks) in _stored_rows(height, box.h):
                     p0 = (r_d * height.rows + r_h) * width
                     src = out[p0 : p0 + width, sample - box.n[0], d_blocks, h_blocks, :]
-                    dst = self.dx[
-                        sample, slice(*channels), d_rows, h_rows, box.w[0] : box.w[1]
-                    ]
+                    dst = self.dx.view(sample, channels, (d_rows, h_rows, slice(*box.w)))
                     self.builder.add(dma_copy(dst, src))
 
 

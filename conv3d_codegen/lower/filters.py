@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stationary matrices of dx: filters transposed, and spread to block-Toeplitz form where rows are folded.
+"""Stationary matrices of dx: filters with dy's channels on partitions, block-Toeplitz where rows are folded.
 
-Entry (e_d, e_h, k_w) of an (in-channel block, out-channel block) pair is the matrix
+Entry (e_d, e_h, k_w) of a pair of channel blocks is the matrix
 
-    [ (u_d, u_h, c_out), (r_d, r_h, c_in) ] = filters[t_d, t_h, k_w, c_in, c_out]
+    [ (u_d, u_h, dy channel), (r_d, r_h, dx channel) ] = filter tap (t_d, t_h, k_w) of the two channels
 
-for every pair of triples (u_d, r_d, t_d), (u_h, r_h, t_h) of the two block taps, and zero elsewhere. It is loaded with
-c_in on partitions, so that HBM runs along c_out, and turned by the tensor engine.
+for every pair of triples (u_d, r_d, t_d), (u_h, r_h, t_h) of the two block taps, and zero elsewhere; several groups of
+one pack lie on its diagonal. Filters are loaded with that side on partitions which gives long runs in HBM. If it is dx's,
+the tensor engine turns the matrices.
 """
 
 from __future__ import annotations
@@ -14,11 +15,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from conv3d_codegen.dtypes import dtype
 from conv3d_codegen.program.instructions import dma_copy, transpose
+from conv3d_codegen.program.program import PSUM_BANK_BYTES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from conv3d_codegen.lower.builder import Builder
+    from conv3d_codegen.lower.tensors import Diagonal, FilterTensor
     from conv3d_codegen.plan.axes import BlockTap, DgradAxis
+    from conv3d_codegen.plan.schedule import Side
     from conv3d_codegen.program.views import Buffer, SliceView
 
 Range = tuple[int, int]
@@ -26,16 +33,27 @@ Range = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class FilterSource:
-    """The filters in HBM, [K_d, K_h, K_w, C_in, C_out], and the block taps of D and H."""
+    """The filters in HBM, the block taps of D and H, and the side that dx is on."""
 
-    buffer: Buffer
+    tensor: FilterTensor
     depth: DgradAxis
     height: DgradAxis
+    dx_side: Side
 
     @property
-    def width_taps(self) -> int:
-        """Taps of W."""
-        return self.buffer.shape[2]
+    def turns(self) -> bool:
+        """Whether the matrices are loaded with dx's channels on partitions."""
+        return self.tensor.rows == self.dx_side
+
+    def sides(self, dx_channels: Range, dy_channels: Range) -> tuple[Range, Range]:
+        """Put a pair of channel blocks in the order (wide, narrow)."""
+        if self.dx_side == "wide":
+            return dx_channels, dy_channels
+        return dy_channels, dx_channels
+
+    def connects(self, dx_channels: Range, dy_channels: Range) -> bool:
+        """Whether a block of dx depends on a block of dy at all."""
+        return self.tensor.connects(*self.sides(dx_channels, dy_channels))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +66,16 @@ class EntryRow:
 
 @dataclass(frozen=True, slots=True)
 class FilterBank:
-    """Stationary matrices in SBUF: [K, entries, M], entries in (row, k_w) order."""
+    """Stationary matrices in SBUF: [K, entries, M] or [K, M, entries], entries in (row, k_w) order."""
 
     buffer: Buffer
     positions: dict[EntryRow, int]
     width_taps: int
+    entries_last: bool
 
     def stationary(self, row: EntryRow, tap: int) -> SliceView:
         """Give the matrix of one entry."""
-        return self.buffer[:, self.positions[row] * self.width_taps + tap, :]
+        return _entry(self.buffer, self.positions[row] * self.width_taps + tap, self.entries_last)
 
 
 def all_rows(source: FilterSource) -> tuple[EntryRow, ...]:
@@ -66,87 +85,106 @@ def all_rows(source: FilterSource) -> tuple[EntryRow, ...]:
 
 
 def prepare_filters(
-    builder: Builder,
-    source: FilterSource,
-    in_channels: Range,
-    out_channels: Range,
+    builder: Builder, source: FilterSource, dx_channels: Range, dy_channels: Range
 ) -> FilterBank:
-    """Load and turn the matrices of one pair of channel blocks."""
+    """Load, and turn where needed, the matrices of one pair of channel blocks."""
     rows = all_rows(source)
-    c_in, c_out = in_channels[1] - in_channels[0], out_channels[1] - out_channels[0]
-    depth, height = source.depth, source.height
-    contraction = depth.fold * height.fold * c_out
-    columns = depth.rows * height.rows * c_in
-    entries = len(rows) * source.width_taps
-    natural = builder.allocate("w_nat", (columns, entries, contraction), builder.dtype, "sbuf")
-    if depth.blocked or height.blocked:
-        builder.zero(natural.whole())
+    loader = _Loader(builder, source, dx_channels, dy_channels)
+    loaded = loader.load(rows)
+    taps_last = source.tensor.taps_last
+    if source.turns:
+        loaded, taps_last = _turned(builder, loaded, entries_last=taps_last), False
+    positions = {row: number for number, row in enumerate(rows)}
+    return FilterBank(loaded, positions, source.tensor.kernel[2], taps_last)
+
+
+@dataclass(frozen=True, slots=True)
+class _Loader:
+    """Loads the matrices of one pair of channel blocks."""
+
+    builder: Builder
+    source: FilterSource
+    dx_channels: Range
+    dy_channels: Range
+
+    def load(self, rows: tuple[EntryRow, ...]) -> Buffer:
+        """Give [one side, entries, other side], or with the entries last."""
+        source, tensor = self.source, self.source.tensor
+        depth, height = source.depth, source.height
+        contraction = depth.fold * height.fold * (self.dy_channels[1] - self.dy_channels[0])
+        columns = depth.rows * height.rows * (self.dx_channels[1] - self.dx_channels[0])
+        entries = len(rows) * tensor.kernel[2]
+        first, last = (columns, contraction) if source.turns else (contraction, columns)
+        shape = (first, last, entries) if tensor.taps_last else (first, entries, last)
+        stem = "w_nat" if source.turns else "w_bank"
+        loaded = self.builder.allocate(stem, shape, self.builder.dtype, "sbuf")
+        is_blocked = depth.blocked or height.blocked
+        if is_blocked or not tensor.is_dense:
+            self.builder.zero(loaded.whole())
+        for part in tensor.diagonals(*source.sides(self.dx_channels, self.dy_channels)):
+            for taps, entry, count, corner in self._pieces(rows, blocked=is_blocked):
+                dst = self._place(loaded, part, (entry, count), corner)
+                self.builder.add(dma_copy(dst, tensor.taps(part, taps, count)))
+        return loaded
+
+    def _pieces(
+        self, rows: tuple[EntryRow, ...], *, blocked: bool
+    ) -> Iterator[tuple[int, int, int, Range]]:
+        """First tap, first entry and count of each transfer, and the (dy row, dx row) block it fills."""
+        source = self.source
+        _, k_h, k_w = source.tensor.kernel
+        if not blocked:
+            # Entry order is tap order where nothing is folded, so one transfer takes a run of taps.
+            taps = [row.depth.triples[0][2] * k_h + row.height.triples[0][2] for row in rows]
+            start = 0
+            while start < len(taps):
+                stop = start + 1
+                while stop < len(taps) and taps[stop] == taps[stop - 1] + 1:
+                    stop += 1
+                yield taps[start] * k_w, start * k_w, (stop - start) * k_w, (0, 0)
+                start = stop
+            return
         for position, row in enumerate(rows):
-            _load_blocks(builder, source, natural, (position, row), in_channels, out_channels)
-    else:
-        _load_taps(builder, source, natural, rows, in_channels, out_channels)
+            for u_d, r_d, t_d in row.depth.triples:
+                for u_h, r_h, t_h in row.height.triples:
+                    corner = u_d * source.height.fold + u_h, r_d * source.height.rows + r_h
+                    yield (t_d * k_h + t_h) * k_w, position * k_w, k_w, corner
+
+    def _place(
+        self, loaded: Buffer, part: Diagonal, entries: Range, corner: tuple[int, int]
+    ) -> SliceView:
+        """Where a transfer lands: the corner's rows and columns, of those the part's channels."""
+        source = self.source
+        wide, narrow = part.wide, part.narrow
+        dx, dy = (wide, narrow) if source.dx_side == "wide" else (narrow, wide)
+        spans = []
+        for channels, block, row in (
+            (dy, self.dy_channels, corner[0]),
+            (dx, self.dx_channels, corner[1]),
+        ):
+            start = row * (block[1] - block[0]) - block[0]
+            spans.append(slice(start + channels[0], start + channels[1]))
+        first, last = reversed(spans) if source.turns else spans
+        taps = slice(entries[0], entries[0] + entries[1])
+        return loaded[first, last, taps] if source.tensor.taps_last else loaded[first, taps, last]
+
+
+def _turned(builder: Builder, loaded: Buffer, *, entries_last: bool) -> Buffer:
+    """Transpose every matrix, as many per PSUM bank as fit."""
+    columns = loaded.shape[0]
+    first, second = loaded.shape[1:]
+    contraction, entries = (first, second) if entries_last else (second, first)
     bank = builder.allocate("w_turned", (contraction, entries, columns), builder.dtype, "sbuf")
-    per_bank = 2048 // (columns * natural.bytes_per_partition // (entries * contraction))
-    for first in range(0, entries, per_bank):
-        count = min(per_bank, entries - first)
+    per_bank = PSUM_BANK_BYTES // (columns * dtype(builder.dtype).bytes)
+    for start in range(0, entries, per_bank):
+        count = min(per_bank, entries - start)
         landing = builder.allocate("w_ps", (contraction, count, columns), builder.dtype, "psum")
         for j in range(count):
-            builder.add(transpose(landing[:, j, :], natural[:, first + j, :]))
-        builder.copy(bank[:, first : first + count, :], landing.whole())
-    return FilterBank(bank, {row: i for i, row in enumerate(rows)}, source.width_taps)
+            data = _entry(loaded, start + j, entries_last)
+            builder.add(transpose(landing[:, j, :], data))
+        builder.copy(bank[:, start : start + count, :], landing.whole())
+    return bank
 
 
-def _load_taps(
-    builder: Builder,
-    source: FilterSource,
-    natural: Buffer,
-    rows: tuple[EntryRow, ...],
-    in_channels: Range,
-    out_channels: Range,
-) -> None:
-    """One DMA per run of neighbouring taps: entry order is tap order where nothing is folded."""
-    _, k_h, k_w, c_in, c_out = source.buffer.shape
-    taps = [row.depth.triples[0][2] * k_h + row.height.triples[0][2] for row in rows]
-    start = 0
-    while start < len(taps):
-        stop = start + 1
-        while stop < len(taps) and taps[stop] == taps[stop - 1] + 1:
-            stop += 1
-        count = (stop - start) * k_w
-        offset = (taps[start] * k_w * c_in + in_channels[0]) * c_out + out_channels[0]
-        src = source.buffer.pattern(
-            (
-                (c_out, in_channels[1] - in_channels[0]),
-                (c_in * c_out, count),
-                (1, out_channels[1] - out_channels[0]),
-            ),
-            offset,
-        )
-        builder.add(dma_copy(natural[:, start * k_w : start * k_w + count, :], src))
-        start = stop
-
-
-def _load_blocks(
-    builder: Builder,
-    source: FilterSource,
-    natural: Buffer,
-    placed: tuple[int, EntryRow],
-    in_channels: Range,
-    out_channels: Range,
-) -> None:
-    """One DMA per tap that the entry row holds, into its block of rows and columns."""
-    position, row = placed
-    _, k_h, k_w, c_in, c_out = source.buffer.shape
-    width_in, width_out = in_channels[1] - in_channels[0], out_channels[1] - out_channels[0]
-    for u_d, r_d, t_d in row.depth.triples:
-        for u_h, r_h, t_h in row.height.triples:
-            offset = ((t_d * k_h + t_h) * k_w * c_in + in_channels[0]) * c_out + out_channels[0]
-            src = source.buffer.pattern(
-                ((c_out, width_in), (c_in * c_out, k_w), (1, width_out)), offset
-            )
-            p0 = (r_d * source.height.rows + r_h) * width_in
-            f0 = (u_d * source.height.fold + u_h) * width_out
-            dst = natural[
-                p0 : p0 + width_in, position * k_w : (position + 1) * k_w, f0 : f0 + width_out
-            ]
-            builder.add(dma_copy(dst, src))
+def _entry(buffer: Buffer, entry: int, entries_last: bool) -> SliceView:
+    return buffer[:, :, entry] if entries_last else buffer[:, entry, :]

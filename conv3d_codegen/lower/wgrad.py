@@ -120,7 +120,11 @@ class WgradLowering:
 
     def chains(self) -> tuple[Chain, ...]:
         """All accumulations of dw, by block of moving channels that are turned together."""
-        return tuple(cut_chains(self.plan, self.axes, self.channels))
+        return tuple(
+            chain
+            for chain in cut_chains(self.plan, self.axes, self.channels)
+            if self.writer.connects(chain)
+        )
 
     def slab(
         self,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rounds complete sums of dw and stores them, c_out innermost."""
+"""Rounds complete sums of dw and stores them in the order of the filters."""
 
 from __future__ import annotations
 
@@ -7,44 +7,99 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from conv3d_codegen.dtypes import dtype
+from conv3d_codegen.lower.tensors import Diagonal
 from conv3d_codegen.plan.blocks import split_upto
 from conv3d_codegen.program.instructions import dma_copy, transpose
 from conv3d_codegen.program.program import PSUM_BANK_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from conv3d_codegen.lower.builder import Builder
     from conv3d_codegen.lower.tap_chains import Chain
+    from conv3d_codegen.lower.tensors import FilterTensor
     from conv3d_codegen.plan.correlation import CorrelationAxis
+    from conv3d_codegen.plan.schedule import Side
     from conv3d_codegen.program.views import Buffer
 
 Range = tuple[int, int]
+MIN_TURNED_BYTES = 2  # PSUM keeps transposed 8-bit elements 16 bits apart: nc_matmul docstring
 Cell = tuple[tuple[int, int, int], tuple[int, int, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class ResultWriter:
-    """Writes chains to dw [K_d, K_h, K_w, C_in, C_out].
+    """Writes chains to dw.
 
-    stationary_is_in: whether the chains' partitions are input channels, the order that dw has.
+    stationary: the side that lies on the chains' partitions.
     """
 
     builder: Builder
     axes: tuple[CorrelationAxis, CorrelationAxis, CorrelationAxis]
-    dw: Buffer
+    dw: FilterTensor
     out_dtype: str
-    stationary_is_in: bool
+    stationary: Side
+
+    def connects(self, chain: Chain) -> bool:
+        """Whether dw has anything of a chain: not if its channels share no group."""
+        block = self._part(chain.stationary, chain.moving)
+        return self.dw.connects(block.wide, block.narrow)
 
     def write(self, chain: Chain, total: Buffer) -> None:
         """Round a complete chain, in PSUM or SBUF, and store it."""
-        rounded = self.builder.allocate("dw_out", chain.shape, self.out_dtype, "sbuf")
-        self.builder.copy(rounded.whole(), total.whole())
-        if self.stationary_is_in:
-            self._store_rows(chain, rounded)
+        if not self.dw.is_dense or self.stationary == self.dw.rows:
+            rounded = self._rounded(chain, total, self.out_dtype)
+            store = self._store_rows if self.dw.is_dense else self._store_diagonals
+            store(chain, rounded)
             return
+        # The tensor engine turns 16 and 32 bits; a narrower result is rounded on its way out.
+        is_narrow = dtype(self.out_dtype).bytes < MIN_TURNED_BYTES
+        rounded = self._rounded(chain, total, "fp32" if is_narrow else self.out_dtype)
         for channels in split_upto(chain.moving, 128):
             self._store_turned(chain, rounded, channels)
+
+    def _rounded(self, chain: Chain, total: Buffer, to_dtype: str) -> Buffer:
+        rounded = self.builder.allocate("dw_out", chain.shape, to_dtype, "sbuf")
+        self.builder.copy(rounded.whole(), total.whole())
+        return rounded
+
+    def _part(self, stationary: Range, moving: Range) -> Diagonal:
+        """A block of a pack of one group, all of which is filters."""
+        wide, narrow = (stationary, moving) if self.stationary == "wide" else (moving, stationary)
+        return Diagonal(0, wide, narrow)
+
+    def _store_diagonals(self, chain: Chain, rounded: Buffer) -> None:
+        """Store what lies within one group each, straight from its place: rows are short anyway."""
+        width = chain.stationary[1] - chain.stationary[0]
+        block = self._part(chain.stationary, chain.moving)
+        for part in self.dw.diagonals(block.wide, block.narrow):
+            rows, columns = part.wide, part.narrow
+            if self.stationary == "narrow":
+                rows, columns = columns, rows
+            span = slice(columns[0] - chain.moving[0], columns[1] - chain.moving[0])
+            for taps, (packed, first, second), runs in self._runs(chain):
+                row = packed * width - chain.stationary[0]
+                src = rounded[
+                    row + rows[0] : row + rows[1],
+                    first : first + runs[0][1],
+                    second : second + runs[1][1],
+                    span,
+                ]
+                dst = self.dw.cells(part, self.stationary, self._filter_tap(taps), runs)
+                self.builder.add(dma_copy(dst, src))
+
+    def _runs(
+        self, chain: Chain
+    ) -> Iterator[tuple[tuple[int, int, int], tuple[int, int, int], tuple[Range, Range]]]:
+        """First taps, cells and (axis, taps) runs of what is uniform in dw: taps that are not in reverse."""
+        lengths = [
+            1 if self.axes[axis].shifted == "narrow" else chain.taps[axis][1] - chain.taps[axis][0]
+            for axis in chain.running
+        ]
+        runs = (chain.running[0], lengths[0]), (chain.running[1], lengths[1])
+        for taps, (packed, first, second) in chain.cells():
+            if first % lengths[0] == 0 and second % lengths[1] == 0:
+                yield taps, (packed, first, second), runs
 
     def _filter_tap(self, taps: tuple[int, int, int]) -> tuple[int, int, int]:
         d, h, w = (axis.filter_tap(tap) for axis, tap in zip(self.axes, taps, strict=True))
@@ -52,10 +107,9 @@ class ResultWriter:
 
     def _store_rows(self, chain: Chain, rounded: Buffer) -> None:
         width = chain.stationary[1] - chain.stationary[0]
+        part = self._part(chain.stationary, chain.moving)
         for taps, (packed, first, second) in chain.cells():
-            dst = self.dw[
-                (*self._filter_tap(taps), slice(*chain.stationary), slice(*chain.moving))
-            ]
+            dst = self.dw.tap(part, self._filter_tap(taps))
             rows = slice(packed * width, (packed + 1) * width)
             self.builder.add(dma_copy(dst, rounded[rows, first, second, :]))
 
@@ -63,7 +117,7 @@ class ResultWriter:
         """[taps · c_out, taps, c_in] → [c_in, taps, taps · c_out], as many taps per PSUM bank as fit."""
         columns = chain.shape[0]
         span = slice(channels[0] - chain.moving[0], channels[1] - chain.moving[0])
-        per_bank = PSUM_BANK_BYTES // (columns * dtype(self.out_dtype).bytes)
+        per_bank = PSUM_BANK_BYTES // (columns * dtype(rounded.dtype).bytes)
         by_cell: dict[tuple[int, int], list[Cell]] = {}
         for taps, cell in chain.cells():
             by_cell.setdefault(cell[1:], []).append((taps, cell))
@@ -71,7 +125,7 @@ class ResultWriter:
         for start in range(0, len(cells), per_bank):
             batch = cells[start : start + per_bank]
             shape = (channels[1] - channels[0], len(batch), columns)
-            landing = self.builder.allocate("t_ps", shape, self.out_dtype, "psum")
+            landing = self.builder.allocate("t_ps", shape, rounded.dtype, "psum")
             for position, ((first, second), _) in enumerate(batch):
                 data = rounded[:, first, second, span]
                 self.builder.add(transpose(landing[:, position, :], data))
@@ -85,7 +139,8 @@ class ResultWriter:
     ) -> None:
         position, members = placed
         width = chain.stationary[1] - chain.stationary[0]
+        part = self._part(chain.stationary, channels)
         for taps, (packed, _, _) in members:
-            dst = self.dw[(*self._filter_tap(taps), slice(*channels), slice(*chain.stationary))]
+            dst = self.dw.tap(part, self._filter_tap(taps))
             columns = slice(packed * width, (packed + 1) * width)
             self.builder.add(dma_copy(dst, turned[:, position, columns]))

@@ -15,6 +15,7 @@ from conv3d_codegen.program.instructions import dma_copy
 
 if TYPE_CHECKING:
     from conv3d_codegen.lower.builder import Builder
+    from conv3d_codegen.lower.tensors import Activation
     from conv3d_codegen.program.views import Buffer
 
 Range = tuple[int, int]
@@ -77,20 +78,6 @@ class Window:
         return self.box.d[0] // self.fold[0], self.box.h[0] // self.fold[1]
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
-    """An HBM tensor [N, C, D, H, W] that windows are cut from."""
-
-    buffer: Buffer
-    stem: str
-
-    @property
-    def size(self) -> tuple[int, int, int]:
-        """Extents of D, H, W."""
-        _, _, d, h, w = self.buffer.shape
-        return d, h, w
-
-
 def aligned(box: Box, fold: tuple[int, int]) -> Box:
     """Widen a box so that its d and h ranges are whole blocks."""
     d, h = (
@@ -100,7 +87,7 @@ def aligned(box: Box, fold: tuple[int, int]) -> Box:
 
 
 def load_window(
-    builder: Builder, source: Source, box: Box, channels: Range, fold: tuple[int, int]
+    builder: Builder, source: Activation, box: Box, channels: Range, fold: tuple[int, int]
 ) -> Window:
     """Load one channel block of a box; positions outside the tensor are zero."""
     box = aligned(box, fold)
@@ -117,7 +104,7 @@ def load_window(
     return window
 
 
-def _zero_outside(builder: Builder, window: Window, source: Source) -> None:
+def _zero_outside(builder: Builder, window: Window, source: Activation) -> None:
     """Zero every block that is not wholly inside the tensor; loads then fill in the part that is."""
     box, (f_d, f_h) = window.box, window.fold
     size_d, size_h, size_w = source.size
@@ -136,7 +123,7 @@ def _zero_outside(builder: Builder, window: Window, source: Source) -> None:
 
 
 def _load_rows(
-    builder: Builder, window: Window, source: Source, sample: int, row: tuple[int, int]
+    builder: Builder, window: Window, source: Activation, sample: int, row: tuple[int, int]
 ) -> None:
     """DMA the rows of one fold position, clipped to the tensor."""
     box = window.box
@@ -156,4 +143,4 @@ def _load_rows(
     p0 = (row[0] * window.fold[1] + row[1]) * (c1 - c0)
     inner = tuple(slice(start, start + count) for start, count in starts)
     dst = window.buffer[(slice(p0, p0 + c1 - c0), sample - box.n[0], *inner)]
-    builder.add(dma_copy(dst, source.buffer[(sample, slice(c0, c1), *spans)]))
+    builder.add(dma_copy(dst, source.view(sample, (c0, c1), (spans[0], spans[1], spans[2]))))

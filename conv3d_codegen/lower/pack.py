@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One pack of groups: the order of its sections, and which slab loads what for whom."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from conv3d_codegen.lower.bgrad import BgradLowering
+from conv3d_codegen.lower.dgrad import DgradLowering
+from conv3d_codegen.lower.filters import FilterSource
+from conv3d_codegen.lower.slabs import NOTHING, cut_slabs
+from conv3d_codegen.lower.wgrad import WgradLowering
+from conv3d_codegen.lower.wgrad_result import ResultWriter
+from conv3d_codegen.lower.windows import load_window
+from conv3d_codegen.plan.blocks import channel_blocks
+from conv3d_codegen.plan.correlation import correlation_axis
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from conv3d_codegen.lower.builder import Builder
+    from conv3d_codegen.lower.slabs import Slab
+    from conv3d_codegen.lower.tap_chains import Chain
+    from conv3d_codegen.lower.tensors import Activation, Tensors
+    from conv3d_codegen.lower.windows import Box, Window
+    from conv3d_codegen.plan.problem import Problem
+    from conv3d_codegen.plan.schedule import Schedule, Side
+
+
+class PackLowering:
+    """State of one pack while its sections are being written."""
+
+    def __init__(
+        self,
+        builder: Builder,
+        problem: Problem,
+        schedule: Schedule,
+        tensors: Tensors,
+        out_dtype: str,
+        label: str,
+    ) -> None:
+        self.builder, self.problem, self.schedule = builder, problem, schedule
+        self.tensors, self.out_dtype, self.label = tensors, out_dtype, label
+        self.slabs = tuple(cut_slabs(problem, schedule.slabs))
+        self.dy_side: Side = "wide" if problem.transposed else "narrow"
+        self.x_side: Side = "narrow" if problem.transposed else "wide"
+        self.blocks: dict[Side, tuple[tuple[int, int], ...]] = {
+            "narrow": channel_blocks(problem.out_channels, schedule.dy_block),
+            "wide": channel_blocks(problem.in_channels, schedule.x_block),
+        }
+        self.folds: dict[Side, tuple[int, int]] = {
+            "narrow": schedule.dy_fold,
+            "wide": schedule.x_fold,
+        }
+        self.dgrad = self._dgrad()
+        self.wgrad = self._wgrad()
+        self.bgrad = self._bgrad()
+
+    def run(self) -> None:
+        """Emit all sections."""
+        if self.dgrad is not None:
+            self._section("filters", "Stationary matrices of dx, dy's channels on partitions.")
+            self.dgrad.prepare()
+        for number, chains in enumerate(self._passes()):
+            self._pass(number, chains)
+
+    def _section(self, title: str, *notes: str) -> None:
+        self.builder.section(self.label + title, *notes)
+
+    # --- one lowering per requested gradient ---------------------------------------------------
+
+    def _dgrad(self) -> DgradLowering | None:
+        plan, tensors = self.schedule.dgrad, self.tensors
+        if plan is None or tensors.filters is None or tensors.dx is None:
+            return None
+        source = FilterSource(tensors.filters, plan.axes[0], plan.axes[1], self.x_side)
+        channels = self.blocks[self.x_side][-1][1]
+        return DgradLowering(
+            self.builder,
+            plan,
+            source,
+            tensors.dx,
+            self.out_dtype,
+            channel_blocks(channels, plan.in_block),
+            self.blocks[self.dy_side],
+        )
+
+    def _wgrad(self) -> WgradLowering | None:
+        plan, problem = self.schedule.wgrad, self.problem
+        if plan is None or self.tensors.dw is None:
+            return None
+        depth, height, width = (
+            correlation_axis(axis, plan.shifted(number)) for number, axis in enumerate(problem.axes)
+        )
+        axes = (depth, height, width)
+        channels = (problem.out_channels, problem.in_channels)
+        ordered = channels if plan.moving == "wide" else channels[::-1]
+        writer = ResultWriter(self.builder, axes, self.tensors.dw, self.out_dtype, plan.stationary)
+        return WgradLowering(self.builder, plan, axes, ordered, writer)
+
+    def _bgrad(self) -> BgradLowering | None:
+        tensors = self.tensors
+        if not self.schedule.bgrad or tensors.db is None:
+            return None
+        boxes = (self._box(slab, self.dy_side) for slab in self.slabs)
+        columns = sum(box.extents[0] for box in boxes if not box.is_empty)
+        return BgradLowering(
+            self.builder, tensors.db, self.out_dtype, tensors.first_out_channel, columns
+        )
+
+    # --- passes over the slabs -----------------------------------------------------------------
+
+    def _passes(self) -> Sequence[Sequence[Chain]]:
+        """Chains of each pass over the slabs; the first pass also serves dx and db."""
+        if self.wgrad is None:
+            return [()]
+        per_pass = self.schedule.chains_per_pass
+        chains = self.wgrad.chains()
+        return [chains[i : i + per_pass] for i in range(0, len(chains), per_pass)]
+
+    def _pass(self, number: int, chains: Sequence[Chain]) -> None:
+        dgrad, bgrad = (self.dgrad, self.bgrad) if number == 0 else (None, None)
+        positions = {
+            index: self.wgrad.positions(slab)
+            for index, slab in enumerate(self.slabs)
+            if self.wgrad is not None and self.wgrad.contracts(self.wgrad.positions(slab))
+        }
+        if self.wgrad is not None and not positions:
+            self._section("dw", "No tap ever reads an existing row of x: dw is zero.")
+            self.wgrad.store_zeros(chains)
+        windows: tuple[Window, ...] = ()
+        for index, slab in enumerate(self.slabs):
+            label = f"slab {index + 1} of {len(self.slabs)}"
+            if number:
+                label = f"pass {number + 1}, {label}"
+            contracted = positions.get(index)
+            dy_need, x_need = self._needs(slab, contracted, dgrad, bgrad)
+            self._section(f"{label}: load")
+            dy_windows = self._load(self.dy_side, self.tensors.dy, dy_need)
+            windows = dy_windows or windows
+            dx_box, dy_box = self._box(slab, self.x_side), self._box(slab, self.dy_side)
+            if dgrad is not None and not dx_box.is_empty:
+                self._section(f"{label}: dx")
+                dgrad.slab(dx_box, dy_windows)
+            if bgrad is not None and not dy_box.is_empty:
+                self._section(f"{label}: db")
+                bgrad.slab(dy_box, dy_windows)
+            if self.wgrad is not None and contracted is not None:
+                self._section(f"{label}: dw")
+                x_windows = self._load(self.x_side, self.tensors.x, x_need)
+                by_side = {self.dy_side: dy_windows, self.x_side: x_windows}
+                plan = self.wgrad.plan
+                pair = by_side[plan.stationary], by_side[plan.moving]
+                self.wgrad.slab(contracted, pair, chains, last=index == max(positions))
+        if bgrad is not None:
+            self._section("db", "Add the partial sums of all slabs up, round once, store.")
+            bgrad.finish(windows)
+
+    def _box(self, slab: Slab, side: Side) -> Box:
+        return slab.wide if side == "wide" else slab.narrow
+
+    def _needs(
+        self,
+        slab: Slab,
+        contracted: Box | None,
+        dgrad: DgradLowering | None,
+        bgrad: BgradLowering | None,
+    ) -> tuple[Box, Box]:
+        """Dy and x rows that a slab reads for everything it does."""
+        dy_need, x_need = NOTHING, NOTHING
+        if bgrad is not None:
+            dy_need = dy_need.union(self._box(slab, self.dy_side))
+        dx_box = self._box(slab, self.x_side)
+        if dgrad is not None and not dx_box.is_empty:
+            dy_need = dy_need.union(dgrad.dy_box(dx_box))
+        if self.wgrad is not None and contracted is not None:
+            stationary, moving = self.wgrad.boxes(contracted)
+            plan = self.wgrad.plan
+            by_side = {plan.stationary: stationary, plan.moving: moving}
+            dy_need = dy_need.union(by_side[self.dy_side])
+            x_need = x_need.union(by_side[self.x_side])
+        return dy_need, x_need
+
+    def _load(self, side: Side, source: Activation | None, box: Box) -> tuple[Window, ...]:
+        if box.is_empty or source is None:
+            return ()
+        return tuple(
+            load_window(self.builder, source, box, block, self.folds[side])
+            for block in self.blocks[side]
+        )
