@@ -200,6 +200,11 @@ class Core:
         self.trace.append(Step(BARRIER, "", self.current_line(), 0.0, (), ()))
 
     def _close_accumulations(self) -> None:
+        self._psum_tensors = [
+            storage
+            for storage in self._psum_tensors
+            if storage.scope is None or storage.scope.is_open
+        ]
         for storage in self._psum_tensors:
             if storage.opened is not None:
                 storage.opened.fill(0)

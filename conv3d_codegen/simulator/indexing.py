@@ -19,6 +19,14 @@ if TYPE_CHECKING:
 Geometry = tuple[tuple[int, ...], tuple[int, ...], int]
 
 
+def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides of a contiguous tensor, in elements."""
+    strides = [1] * len(shape)
+    for axis in range(len(shape) - 2, -1, -1):
+        strides[axis] = strides[axis + 1] * shape[axis + 1]
+    return tuple(strides)
+
+
 def is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     """Whether elements follow each other without gaps, unit axes aside."""
     expected = 1
@@ -80,10 +88,7 @@ def reshape_view(tensor: NkiTensor, shape: tuple[int, ...], core: Core) -> Geome
     contiguous = tensor.is_whole if on_chip else tensor.is_contiguous()
     if not contiguous:
         raise core.stop("reshape", f"{given}: only whole contiguous tensors can be reshaped")
-    strides = [1] * len(shape)
-    for axis in range(len(shape) - 2, -1, -1):
-        strides[axis] = strides[axis + 1] * shape[axis + 1]
-    return shape, tuple(strides), tensor.offset
+    return shape, row_major(shape), tensor.offset
 
 
 def ap_view(tensor: NkiTensor, pattern: list[tuple[int, ...]], offset: int, core: Core) -> Geometry:

@@ -123,14 +123,14 @@ def _check_shapes(call: _Matmul) -> bool:
     """Sizes, and whether the shapes allow the product."""
     spec, dst, stationary, moving = call.core.spec, call.dst, call.stationary, call.moving
     pairs = (2,) if call.double_row else ()
-    wanted = (stationary.shape[0], *pairs, *moving.shape[1 + len(pairs) :])
-    shapes = f"stationary {stationary.shape}, moving {moving.shape}, dst {dst.shape}"
+    columns = moving.shape[1 + len(pairs) :]
     if (
         len(stationary.shape) != 2 + len(pairs)
         or stationary.shape[1:-1] != pairs
-        or moving.shape != wanted
-        or dst.shape != (stationary.shape[-1], *moving.shape[1 + len(pairs) :])
+        or moving.shape != (stationary.shape[0], *pairs, *columns)
+        or dst.shape != (stationary.shape[-1], *columns)
     ):
+        shapes = f"stationary {stationary.shape}, moving {moving.shape}, dst {dst.shape}"
         form = "[K, 2, M], [K, 2, N...]" if call.double_row else "[K, M], [K, N...]"
         call.violate("shape", f"{shapes}; must be {form} and [M, N...]")
         return False
@@ -196,7 +196,7 @@ def _accumulate(call: _Matmul, accumulate: bool | None, product: Cells) -> None:
         accumulate = opened is not None and bool(opened.view(dst.region).all())
     if accumulate:
         note_accumulation(core, line, dst)
-        product = cells + product
+        np.add(cells, product, out=product)
     else:
         note_opening(core, dst)
     dst.storage.dtype.store(cells, product)
@@ -213,7 +213,8 @@ def _transpose_matmul(core: Core, line: int, args: Args) -> None:
         core.violate(line, "shape", "nc_matmul: is_transpose needs an identity as moving operand")
     if identity.dtype is not data.dtype:
         core.violate(line, "dtype", "nc_matmul: identity and data must have one type")
-    _tensor_transpose(core, line, "nc_matmul", dst, data)
+    check_on_chip(core, line, "nc_matmul moving", identity, SBUF_ONLY, _MATMUL_FREE_AXES)
+    _tensor_transpose(core, line, "nc_matmul", dst, (data, identity))
 
 
 def nc_transpose(core: Core, line: int, args: Args) -> None:
@@ -226,7 +227,7 @@ def nc_transpose(core: Core, line: int, args: Args) -> None:
     if name == "unknown":
         name = "tensor" if dst.storage.memory is PSUM else "vector"
     if name == "tensor":
-        _tensor_transpose(core, line, "nc_transpose", dst, data)
+        _tensor_transpose(core, line, "nc_transpose", dst, (data,))
     elif name == "vector":
         _vector_transpose(core, line, dst, data)
     else:
@@ -234,7 +235,11 @@ def nc_transpose(core: Core, line: int, args: Args) -> None:
         core.skip(dst, line)
 
 
-def _tensor_transpose(core: Core, line: int, kind: str, dst: NkiTensor, data: NkiTensor) -> None:
+def _tensor_transpose(
+    core: Core, line: int, kind: str, dst: NkiTensor, reads: tuple[NkiTensor, ...]
+) -> None:
+    """Transpose the first of the tensors read into PSUM."""
+    data = reads[0]
     check_on_chip(core, line, f"{kind} data", data, SBUF_ONLY, _MATMUL_FREE_AXES)
     check_on_chip(core, line, f"{kind} dst", dst, PSUM_ONLY, _MATMUL_FREE_AXES)
     if data.region.first_partition or dst.region.first_partition:
@@ -247,7 +252,7 @@ def _tensor_transpose(core: Core, line: int, kind: str, dst: NkiTensor, data: Nk
     note_opening(core, dst)
     core.mark_written(dst, line)
     ns = transpose_ns(core.spec, data.shape[0], data.free_elements, itemsize=data.dtype.bytes)
-    core.record(kind, "tensor", line, ns, (data,), (dst,))
+    core.record(kind, "tensor", line, ns, reads, (dst,))
 
 
 def _vector_transpose(core: Core, line: int, dst: NkiTensor, data: NkiTensor) -> None:

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from conv3d_codegen.simulator.cell_map import CellMap, Region
-from conv3d_codegen.simulator.indexing import ap_view, index_view, is_contiguous, reshape_view
+from conv3d_codegen.simulator.indexing import (
+    ap_view,
+    index_view,
+    is_contiguous,
+    reshape_view,
+    row_major,
+)
 from conv3d_codegen.simulator.registers import Register
 
 if TYPE_CHECKING:
@@ -201,16 +207,6 @@ class NkiTensor:
         )
 
     @property
-    def first_partition(self) -> int:
-        """Start partition of an on-chip view."""
-        return self.offset // self.storage.free
-
-    @property
-    def free_shape(self) -> tuple[int, ...]:
-        """Extents without the partition axis."""
-        return self.shape[1:]
-
-    @property
     def free_elements(self) -> int:
         """Elements per partition of an on-chip view."""
         return prod(self.shape[1:])
@@ -243,11 +239,3 @@ class NkiTensor:
         else:
             raise core.stop("operand-type", f"scalar_offset={register!r}: a register is needed")
         return value * prod(self.shape[indirect_dim + 1 :])
-
-
-def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides of a contiguous tensor, in elements."""
-    strides = [1] * len(shape)
-    for axis in range(len(shape) - 2, -1, -1):
-        strides[axis] = strides[axis + 1] * shape[axis + 1]
-    return tuple(strides)

@@ -143,7 +143,7 @@ class _NodeChecks:
                 child = getattr(node, field)
                 if child.__class__ is list:
                     stack.extend(child)
-                elif child is not None:
+                elif child is not None and child.__class__ is not ast.Constant:
                     stack.append(child)
         return self._is_safe
 

@@ -49,8 +49,9 @@ class Event(NamedTuple):
 class Timeline:
     """How long the kernel takes and what the engines do meanwhile, by the cost tables.
 
-    `stalls_us` says how long each compute engine waited for what: for another engine's result or
-    last use ("dma", "tensor", ...), or for room ("sbuf", "psum").
+    `busy_us` says how long each engine works, `stalls_us` how long each compute engine waits for
+    what: for another engine's result or last use ("dma", "tensor", ...), or for room ("sbuf",
+    "psum"). With two cores both hold the larger of the cores' times.
     """
 
     makespan_us: float = 0.0
@@ -185,21 +186,19 @@ class _CoreSchedule:
 
     def _run_compute(self, step: Step) -> tuple[float, float]:
         engine = step.engine
-        if engine == "tensor":
-            first, last = step.rows
-            free = max(self._row_free[first:last])
-            share = (last - first) / _ROW_GROUPS
-        else:
-            free, share = self._free[engine], 1.0
-        start = max(free, self._free_of_bank_conflict(step, max(free, self._wait[0])))
+        first, last = step.rows
+        is_tensor = engine == "tensor"
+        free = max(self._row_free[first:last]) if is_tensor else self._free[engine]
+        ready, cause = self._wait
+        start = self._after_bank_conflicts(step, max(free, ready))
         end = start + step.ns
         if start > free:
-            key = (engine, self._wait[1] or "psum")
-            self.stalls[key] = self.stalls.get(key, 0.0) + start - free
-        if engine == "tensor":
+            wait = (engine, cause if start == ready else "psum")
+            self.stalls[wait] = self.stalls.get(wait, 0.0) + start - free
+        if is_tensor:
             self._row_free[first:last] = [end] * (last - first)
         self._free[engine] = end
-        self.busy[engine] += step.ns * share
+        self.busy[engine] += step.ns * ((last - first) / _ROW_GROUPS if is_tensor else 1.0)
         return start, end
 
     def _run_transfer(self, step: Step) -> tuple[float, float]:
@@ -207,8 +206,8 @@ class _CoreSchedule:
         self.busy["dma"] += step.shared_ns
         return self._dma.transfer(ready, step.ns, step.shared_ns)
 
-    def _free_of_bank_conflict(self, step: Step, start: float) -> float:
-        """Vector and Scalar use PSUM at once only on different banks."""
+    def _after_bank_conflicts(self, step: Step, start: float) -> float:
+        """Delay a start: Vector and Scalar use PSUM at once only on different banks."""
         if step.engine not in {"vector", "scalar"}:
             return start
         other = "scalar" if step.engine == "vector" else "vector"
@@ -259,11 +258,9 @@ def build_timeline(traces: Sequence[Sequence[Step]], spec: TargetSpec, macs: int
             for core in cores:
                 core.synchronise(meeting)
     makespan = max((core.now for core in cores), default=0.0)
-    busy = {engine: sum(core.busy[engine] for core in cores) / 1e3 for engine in ENGINES}
-    stalls: dict[tuple[str, str], float] = {}
-    for core in cores:
-        for key, ns in core.stalls.items():
-            stalls[key] = stalls.get(key, 0.0) + ns / 1e3
+    busy = {engine: max(core.busy[engine] for core in cores) / 1e3 for engine in ENGINES}
+    waits = sorted({wait for core in cores for wait in core.stalls})
+    stalls = {wait: max(core.stalls.get(wait, 0.0) for core in cores) / 1e3 for wait in waits}
     return Timeline(
         makespan_us=makespan / 1e3,
         busy_us=busy,
