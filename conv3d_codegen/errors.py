@@ -226,3 +226,24 @@ class UnknownLnc(RuleError):
     """A number of physical cores per logical core that the targets do not have."""
 
     rule = "unknown-lnc"
+
+
+# --- stores --------------------------------------------------------------------------------------
+
+
+class CacheUnwritable(RuleError):
+    """A cache folder that nothing can be written to: read-only, full, or no folder."""
+
+    rule = "cache-unwritable"
+
+
+class MalformedPack(RuleError):
+    """A pack that is truncated, damaged, unsafe to read, or of a later format."""
+
+    rule = "malformed-pack"
+
+
+class ConflictingPacks(RuleError):
+    """Packs that hold different kernels of the same geometry."""
+
+    rule = "conflicting-packs"
