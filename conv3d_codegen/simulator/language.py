@@ -118,25 +118,25 @@ class Language:
     def _checked(
         self, shape: Any, dtype: Any, buffer: Any
     ) -> tuple[tuple[int, ...], ElementType, Memory]:
-        """Shape, type and memory of an allocation; stops where no tensor can be made of them."""
-        core = self._core
+        """Check an allocation; stop where no tensor can be made of it."""
+        core, spec = self._core, self._core.spec
         if not isinstance(dtype, ElementType) or not isinstance(buffer, Memory):
             raise core.stop("operand-type", f"ndarray(dtype={dtype!r}, buffer={buffer!r})")
         extents = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
         if not extents or any(type(extent) is not int or extent < 1 for extent in extents):
             raise core.stop("tensor-shape", f"{extents} is not a shape")
         if buffer.is_on_chip:
-            if extents[0] > core.spec.partitions:
+            if extents[0] > spec.partitions:
                 core.report(
-                    "tensor-shape", f"{extents}: {extents[0]} partitions, 128 exist on chip"
+                    "tensor-shape", f"{extents}: on chip {spec.partitions} partitions exist"
                 )
             if len(extents) < 2:
                 raise core.stop("tensor-shape", f"{extents}: on chip at least two axes are needed")
         size = prod(extents[1:] if buffer.is_on_chip else extents) * dtype.bytes
-        if buffer is PSUM and size > core.spec.psum_bytes_per_partition:
-            core.report("psum-capacity", f"{extents} of {dtype} takes {size} bytes of 16384")
-        if buffer is SHARED_HBM and size > core.spec.max_output_bytes:
-            raise core.stop("output-size", f"{extents} of {dtype} takes {size} bytes")
+        if buffer is PSUM and size > (limit := spec.psum_bytes_per_partition):
+            core.report("psum-capacity", f"{extents} of {dtype}: {size} bytes, {limit} exist")
+        if buffer is SHARED_HBM and size > (limit := spec.max_output_bytes):
+            raise core.stop("output-size", f"{extents} of {dtype}: {size} bytes, at most {limit}")
         return extents, dtype, buffer
 
     # --- views, loops, cores ------------------------------------------------------------------

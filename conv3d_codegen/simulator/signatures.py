@@ -22,13 +22,14 @@ class Signature:
     optional: frozenset[str]
     is_open: bool  # takes any keyword
 
-    @classmethod
-    def parse(cls, text: str) -> Signature:
-        """Read the table's form: `dst src engine= name=`, `**` for any keyword."""
-        words = text.split()
-        names = tuple(word.rstrip("=") for word in words if word != "**")
-        optional = frozenset(word[:-1] for word in words if word.endswith("="))
-        return cls(names, optional, "**" in words)
+
+@cache
+def _parse(text: str) -> Signature:
+    """Read the table's form: `dst src engine= name=`, `**` for any keyword."""
+    words = text.split()
+    names = tuple(word.rstrip("=") for word in words if word != "**")
+    optional = frozenset(word[:-1] for word in words if word.endswith("="))
+    return Signature(names, optional, "**" in words)
 
 
 @cache
@@ -122,7 +123,7 @@ class Signatures:
         if key not in self._functions:
             history = _table()[module]["functions"].get(function, {})
             texts = [_at(history, version) for version in self.versions]
-            self._functions[key] = [None if t is None else Signature.parse(t) for t in texts]
+            self._functions[key] = [None if t is None else _parse(t) for t in texts]
         return self._functions[key]
 
 

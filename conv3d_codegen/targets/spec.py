@@ -36,7 +36,6 @@ class TargetSpec:
     # Partitions of SBUF and PSUM, and the PE array: 128 on every generation (architecture
     # guides' specification tables).
     partitions: int = 128
-    matmul_max_rows: int = 128
     matmul_max_stationary_columns: int = 128
     # 16 KiB of PSUM per partition in 8 banks of 2 KiB (architecture guides; nl.tile_size).
     psum_banks: int = 8
@@ -44,8 +43,6 @@ class TargetSpec:
     # SBUF and PSUM tensors start at multiples of 64 bytes: nkipy's allocator aligns so; AWS
     # publishes no number for nl.tile_size.sbuf_min_align.
     onchip_alignment: int = 64
-    # Legal (rows, start multiples) of PE row tiling are 32, 64, 128 (nc_matmul docstring).
-    row_tiling: bool = True
     # The nc_matmul docstring describes column tiling and, in its parameter notes, forbids it;
     # off until AWS's documentation agrees with itself.
     column_tiling: bool = False

@@ -143,6 +143,18 @@ def test_transfers_share_bandwidth_and_overlap_their_latency(run: Any, integers:
     assert result.timeline.makespan_us == pytest.approx((8 * each + 1300) / 1e3)
 
 
+def test_sixteen_transfers_are_under_way_at_once(run: Any, integers: Any) -> None:
+    body = 'out = nl.ndarray((20, 16), dtype=nl.float32, buffer=nl.shared_hbm, name="out")\n'
+    body += 't = nl.ndarray((20, 16), dtype=nl.float32, buffer=nl.sbuf, name="t")\n'
+    for i in range(20):
+        body += f"nisa.dma_copy(dst=t[{i}:{i + 1}], src=a[{i}:{i + 1}])\n"
+    result = run(body + "nisa.dma_copy(dst=out, src=t)\nreturn out", integers(20, 16, dtype="f4"))
+    copies = events(result, "dma_copy")
+    assert copies[15].start_ns < copies[0].end_ns
+    for i in range(16, 20):
+        assert copies[i].start_ns == pytest.approx(copies[i - 16].end_ns)
+
+
 def test_a_waiting_store_does_not_hold_up_later_loads(run: Any, integers: Any) -> None:
     body = HEAD + tile("p", 512, "psum")
     body += "".join(matmul("p", accumulate=i > 0) for i in range(64))
