@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DType:
-    """An element type of HBM tensors.
+    """An element type.
 
     `significand_bits` counts the implicit leading one, so the unit roundoff of round-to-nearest
     is 2**-significand_bits. `min_exponent` is the power of two of the smallest subnormal.
@@ -55,9 +55,24 @@ _TABLE = (
     DType("fp8_e5m2", "nl.float8_e5m2", 1, 3, -16, "ml_dtypes", "float8_e5m2"),
 )
 
+# The types of HBM tensors.
 DTYPES = {row.name: row for row in _TABLE}
+
+# Lives on chip only: 32 bits of storage of which 1 + 8 + 10 count (NKI data type table).
+_TF32 = DType("tf32", "nl.tfloat32", 4, 11, -136, "numpy", "float32")
 
 
 def dtype(name: str) -> DType:
     """Look up a type by name; geometries hold only names that exist."""
-    return DTYPES[name]
+    return _TF32 if name == _TF32.name else DTYPES[name]
+
+
+def compute_dtype(name: str, math: str) -> str:
+    """Name the type that matmuls read where tensors have a type and math asks for less than all of fp32.
+
+    8-bit floats are bf16 on chip: every value of theirs is one of bf16's, and the tensor engine
+    transposes 16 bits.
+    """
+    if dtype(name).bytes == 1:
+        return "bf16"
+    return name if math == "full" else math

@@ -7,6 +7,7 @@ import hashlib
 import json
 from typing import TYPE_CHECKING
 
+from conv3d_codegen.geometry.layouts import at_rank
 from conv3d_codegen.maps import describe_maps
 from conv3d_codegen.targets import target
 
@@ -20,6 +21,11 @@ _MATHS = {
     "dx": "dx[n, ci, i] = sum over t, co of w[t, ci, co] * dy[n, co, o]   where i + p = o*s + t*d",
     "dw": "dw[t, ci, co] = sum over n, o of x[n, ci, o*s + t*d - p] * dy[n, co, o]",
     "db": "db[co] = sum over n, o of dy[n, co, o]",
+}
+_TRANSPOSED_MATHS = {
+    "dx": "dx[n, ci, o] = sum over t, co of w[t, co, ci] * dy[n, co, o*s + t*d - p]",
+    "dw": "dw[t, co, ci] = sum over n, o of dy[n, co, o*s + t*d - p] * x[n, ci, o]",
+    "db": "db[co] = sum over n, i of dy[n, co, i]",
 }
 
 
@@ -46,9 +52,15 @@ class Header:
     def summary(self) -> str:
         """One line: which gradients of which convolution, on what."""
         geometry = self.geometry
+        kind = "transposed " if geometry.transposed else ""
+        types = geometry.dtype
+        if geometry.math != "full":
+            types += f" multiplied as {geometry.math}"
+        if geometry.out_dtype != geometry.dtype:
+            types += f" to {geometry.out_dtype}"
         return (
-            f"{', '.join(geometry.gradients)} of a {geometry.rank}-D convolution, "
-            f"{geometry.dtype}, for {geometry.target}."
+            f"{', '.join(geometry.gradients)} of a {kind}{geometry.rank}-D convolution, "
+            f"{types}, for {geometry.target}."
         )
 
     @property
@@ -56,25 +68,34 @@ class Header:
         """Tensors and attributes."""
         geometry = self.geometry
         rank = geometry.rank
+        layout, filter_layout = (
+            at_rank(name, rank) for name in (geometry.layout, geometry.filter_layout)
+        )
         rows = [
-            ("x", f"{_shape(geometry.x_shape)} {geometry.layout}"),
-            ("w", f"{_shape(geometry.filter_shape)} {geometry.filter_layout}"),
-            ("dy", f"{_shape(geometry.dy_shape)} {geometry.layout}"),
+            ("x", f"{_shape(geometry.x_shape)} {layout}"),
+            ("w", f"{_shape(geometry.filter_shape)} {filter_layout}"),
+            ("dy", f"{_shape(geometry.dy_shape)} {layout}"),
             ("stride", _shape(geometry.stride[-rank:])),
             ("padding", f"{_shape(geometry.padding[-2 * rank :])} before and after per axis"),
             ("dilation", _shape(geometry.dilation[-rank:])),
         ]
+        if geometry.transposed:
+            rows.append(("output padding", _shape(geometry.output_padding[-rank:])))
+        problem = self.plan.problem
         if geometry.groups > 1:
-            rows.append(("groups", str(geometry.groups)))
-        merged = self.plan.problem
-        if merged.in_size != geometry.input_size:
-            rows.append(("axes", f"scheduled as {_shape(merged.in_size)}: neighbours merged"))
+            rows.append(("groups", f"{geometry.groups}, {problem.groups} at a time"))
+        if problem.in_size != tuple(axis.size for axis in geometry.axes):
+            wide = self._sides()["wide"]
+            merged = f"{wide} scheduled as {_shape(problem.in_size)}: neighbours merged"
+            rows.append(("axes", merged))
         return _table(rows)
 
     @property
     def maths(self) -> list[str]:
         """The sums that the kernel computes, with t, i, o, s, d, p standing for all spatial axes."""
-        return [_MATHS[name] for name in self.geometry.gradients]
+        maths = _TRANSPOSED_MATHS if self.geometry.transposed else _MATHS
+        lines = [maths[name] for name in self.geometry.gradients]
+        return [*lines, "ci and co of one group"] if self.geometry.groups > 1 else lines
 
     @property
     def maps(self) -> Sequence[str]:
@@ -85,6 +106,7 @@ class Header:
     def tiling(self) -> list[str]:
         """What was cut how."""
         schedule, problem = self.plan.schedule, self.plan.problem
+        names = self._sides()
         n, d, h, w = schedule.slabs.sizes
         rows = [("what", "extent", "piece", "pieces")]
         for axis, extent, piece in zip(
@@ -92,8 +114,8 @@ class Header:
         ):
             rows.append((f"slab {axis}", str(extent), str(min(piece, extent)), _pieces(extent, piece)))
         channels = (
-            ("C_out windows", problem.out_channels, schedule.dy_block),
-            ("C_in windows", problem.in_channels, schedule.x_block),
+            (f"{names['narrow']} channels", problem.out_channels, schedule.dy_block),
+            (f"{names['wide']} channels", problem.in_channels, schedule.x_block),
         )
         rows += [(what, str(c), str(block), _pieces(c, block)) for what, c, block in channels]
         lines = _table(rows)
@@ -139,16 +161,18 @@ class Header:
     @property
     def pseudocode(self) -> list[str]:
         """The order of work in a few lines."""
-        schedule = self.plan.schedule
+        schedule, problem = self.plan.schedule, self.plan.problem
         lines = []
+        if problem.groups < problem.all_groups:
+            lines.append(f"for each {problem.groups} groups, all of the following:")
         if schedule.dgrad is not None and schedule.dgrad.filters_resident:
-            lines.append("turn all filters: [c_in, c_out] -> [c_out, c_in] per tap")
+            lines.append("filters: one matrix [dy channels, dx channels] per tap")
         lines.append("for each slab:")
         lines.append("    load dy, channels on partitions")
         if schedule.dgrad is not None:
             lines += [
                 "    for each tile of dx:",
-                "        for each tap: psum += turned filter.T @ shifted dy",
+                "        for each tap: psum += filter.T @ shifted dy",
                 "        evict psum, rounded, to its rows of dx; then store the rows",
             ]
         if schedule.bgrad:

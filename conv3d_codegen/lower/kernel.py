@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from conv3d_codegen.dtypes import compute_dtype
 from conv3d_codegen.geometry.layouts import activation_shape, filter_shape
 from conv3d_codegen.lower.builder import Builder
 from conv3d_codegen.lower.pack import PackLowering
@@ -24,7 +25,7 @@ Range = tuple[int, int]
 
 def lower(geometry: ConvGeometry, problem: Problem, schedule: Schedule) -> Program:
     """Build the program that carries a schedule out."""
-    builder = Builder(target(geometry.target), geometry.dtype)
+    builder = Builder(target(geometry.target), compute_dtype(geometry.dtype, geometry.math))
     builder.section("views", "HBM tensors in the shape that the schedule works on.")
     interface = _interface(geometry)
     shaped = _shape(builder, geometry, problem, interface)

@@ -11,7 +11,7 @@ from conv3d_codegen.lower.filters import FilterSource
 from conv3d_codegen.lower.slabs import NOTHING, cut_slabs
 from conv3d_codegen.lower.wgrad import WgradLowering
 from conv3d_codegen.lower.wgrad_result import ResultWriter
-from conv3d_codegen.lower.windows import load_window
+from conv3d_codegen.lower.windows import load_window, narrowed
 from conv3d_codegen.plan.blocks import channel_blocks
 from conv3d_codegen.plan.correlation import correlation_axis
 
@@ -136,15 +136,17 @@ class PackLowering:
             contracted = positions.get(index)
             dy_need, x_need = self._needs(slab, contracted, dgrad, bgrad)
             self._section(f"{label}: load")
-            dy_windows = self._load(self.dy_side, self.tensors.dy, dy_need)
-            windows = dy_windows or windows
+            summed = self._load(self.dy_side, self.tensors.dy, dy_need, exact=bgrad is not None)
+            windows = summed or windows
+            multiplies = dgrad is not None or contracted is not None
+            dy_windows = tuple(narrowed(self.builder, w) for w in summed if multiplies)
             dx_box, dy_box = self._box(slab, self.x_side), self._box(slab, self.dy_side)
             if dgrad is not None and not dx_box.is_empty:
                 self._section(f"{label}: dx")
                 dgrad.slab(dx_box, dy_windows)
             if bgrad is not None and not dy_box.is_empty:
                 self._section(f"{label}: db")
-                bgrad.slab(dy_box, dy_windows)
+                bgrad.slab(dy_box, summed)
             if self.wgrad is not None and contracted is not None:
                 self._section(f"{label}: dw")
                 x_windows = self._load(self.x_side, self.tensors.x, x_need)
@@ -181,10 +183,14 @@ class PackLowering:
             x_need = x_need.union(by_side[self.x_side])
         return dy_need, x_need
 
-    def _load(self, side: Side, source: Activation | None, box: Box) -> tuple[Window, ...]:
+    def _load(
+        self, side: Side, source: Activation | None, box: Box, *, exact: bool = False
+    ) -> tuple[Window, ...]:
+        """Load all channel blocks of a box; exact: in no narrower type than the tensor has."""
         if box.is_empty or source is None:
             return ()
+        to_dtype = "fp32" if exact and source.buffer.dtype == "fp32" else self.builder.dtype
         return tuple(
-            load_window(self.builder, source, box, block, self.folds[side])
+            load_window(self.builder, source, box, block, self.folds[side], to_dtype)
             for block in self.blocks[side]
         )

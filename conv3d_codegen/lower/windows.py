@@ -8,7 +8,7 @@ channel c of row (b_d·f_d + u_d, b_h·f_h + u_h).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from conv3d_codegen.program.instructions import dma_copy
@@ -87,14 +87,14 @@ def aligned(box: Box, fold: tuple[int, int]) -> Box:
 
 
 def load_window(
-    builder: Builder, source: Activation, box: Box, channels: Range, fold: tuple[int, int]
+    builder: Builder, source: Activation, box: Box, channels: Range, fold: tuple[int, int], dtype: str
 ) -> Window:
-    """Load one channel block of a box; positions outside the tensor are zero."""
+    """Load one channel block of a box, cast to a type; positions outside the tensor are zero."""
     box = aligned(box, fold)
     width = channels[1] - channels[0]
     n, d, h, w = box.extents
     shape = (fold[0] * fold[1] * width, n, d // fold[0], h // fold[1], w)
-    buffer = builder.allocate(f"{source.stem}_win", shape, builder.dtype, "sbuf")
+    buffer = builder.allocate(f"{source.stem}_win", shape, dtype, "sbuf")
     window = Window(buffer, box, fold, channels)
     _zero_outside(builder, window, source)
     for sample in range(*box.n):
@@ -102,6 +102,16 @@ def load_window(
             for u_h in range(fold[1]):
                 _load_rows(builder, window, source, sample, (u_d, u_h))
     return window
+
+
+def narrowed(builder: Builder, window: Window) -> Window:
+    """Cast a window to the type that is computed with."""
+    if window.buffer.dtype == builder.dtype:
+        return window
+    stem = f"{window.buffer.name.rsplit('_', 1)[0]}_cast"
+    buffer = builder.allocate(stem, window.buffer.shape, builder.dtype, "sbuf")
+    builder.copy(buffer.whole(), window.buffer.whole())
+    return replace(window, buffer=buffer)
 
 
 def _zero_outside(builder: Builder, window: Window, source: Activation) -> None:

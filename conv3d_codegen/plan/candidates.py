@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from conv3d_codegen.dtypes import dtype
+from conv3d_codegen.dtypes import compute_dtype, dtype
 from conv3d_codegen.plan.blocks import ceil_div, channel_blocks, split_even, split_upto
 from conv3d_codegen.plan.correlation import correlation_axis
 from conv3d_codegen.plan.estimate import (
@@ -39,13 +39,18 @@ class Pricing:
 
     @cached_property
     def prices(self) -> Prices:
-        """Rates for the input dtype."""
-        return Prices(target(self.geometry.target), self.item)
+        """Rates for the type that is computed with."""
+        return Prices(target(self.geometry.target), self.compute)
+
+    @cached_property
+    def compute(self) -> str:
+        """Type of the operands on chip."""
+        return compute_dtype(self.geometry.dtype, self.geometry.math)
 
     @cached_property
     def item(self) -> int:
-        """Bytes of an input element."""
-        return dtype(self.geometry.dtype).bytes
+        """Bytes of an operand's element on chip."""
+        return dtype(self.compute).bytes
 
     @cached_property
     def out_item(self) -> int:
@@ -316,8 +321,7 @@ class Pricing:
 
     def loads(self, schedule: Schedule, name: str) -> bool:
         """Whether a tensor is read at all: the one in x's place serves dw alone."""
-        x_name = "dy" if self.problem.transposed else "x"
-        return name != x_name or schedule.wgrad is not None
+        return self.holds_dy(name) or schedule.wgrad is not None
 
     def window_rows(self, schedule: Schedule) -> dict[str, tuple[tuple[int, int], int]]:
         """Positions of dy and x that are loaded over all slabs, the DMA run in elements, and the loads."""
@@ -362,15 +366,18 @@ class Pricing:
                 most = (slab - 1) * (axis.stride if name == "x" else 1) + reach + 1
         if self.problem.transposed and name == "x":
             most = max(most, slab * axis.stride + axis.pad_before)
-        is_dy = name == ("x" if self.problem.transposed else "dy")
-        if is_dy and dgrad is not None and dgrad.axes[number].entries():
+        if self.holds_dy(name) and dgrad is not None and dgrad.axes[number].entries():
             rows = dgrad.axes[number]
             low, high = rows.deltas
             most = max(most, slab * rows.step + (high - low) * rows.fold)
         return most if spread else min(most, size)
 
     def sbuf_bytes(self, schedule: Schedule) -> int:
-        """SBUF per partition: what dx holds or what dw holds, and across slabs both with the next windows."""
+        """SBUF per partition: what dx holds or what dw holds; over several slabs both, since slabs overlap.
+
+        A slab's windows are free once dx is done and the tensors of dw are turned, so the next slab's windows load
+        into their room while dw is contracted.
+        """
         slabs = math.prod(
             ceil_div(extent, size)
             for extent, size in zip(
@@ -384,7 +391,7 @@ class Pricing:
         if slabs == 1:
             return max(dy + filters + rows, dy + x + turned)
         sums = schedule.chains_per_pass * 2048 if schedule.wgrad is not None else 0
-        return 2 * (dy + x) + filters + rows + turned + sums
+        return dy + x + filters + rows + turned + sums
 
     def _window_bytes(self, schedule: Schedule, name: str) -> int:
         problem = self.problem
@@ -401,7 +408,14 @@ class Pricing:
             for extent, f in zip((d, h), fold, strict=True)
         )
         samples = min(schedule.slabs.sizes[0], problem.batch)
-        return samples * rows * w * ceil_div(channels, block) * self.item
+        item = self.item
+        if schedule.bgrad and self.geometry.math != "full" and self.holds_dy(name):
+            item += dtype("fp32").bytes  # db sums dy as it is, dx and dw read a narrower copy
+        return samples * rows * w * ceil_div(channels, block) * item
+
+    def holds_dy(self, name: str) -> bool:
+        """Whether a tensor is dy: the one that is named so, or in a transposed convolution the other."""
+        return name == ("x" if self.problem.transposed else "dy")
 
     def _dgrad_bytes(self, schedule: Schedule) -> tuple[int, int]:
         """Stationary matrices, and two buffers of dx rows."""
@@ -420,7 +434,7 @@ class Pricing:
             rows *= ceil_div(extent, axis.period) + 1 if axis.blocked else extent
         samples = min(schedule.slabs.sizes[0], problem.batch)
         held = filters + one if dgrad.filters_resident else 3 * one
-        return held, 2 * samples * rows * self.out_item
+        return held, samples * rows * self.out_item
 
     def _wgrad_bytes(self, schedule: Schedule) -> int:
         """Turned tensors of one slab, and a few results on their way out."""

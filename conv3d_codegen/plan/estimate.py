@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from conv3d_codegen.dtypes import dtype
 from conv3d_codegen.plan.blocks import ceil_div, split_even, split_upto
 
 if TYPE_CHECKING:
@@ -81,17 +82,17 @@ class Prices:
     """Rates of one target for one input dtype, reduced to what the closed form multiplies with."""
 
     spec: TargetSpec
-    itemsize: int
+    compute: str
 
     def matmuls(self, number: float, columns: float) -> float:
         """Time of `number` matmuls that move `columns` columns in all."""
-        passes = 4 if self.itemsize == 4 else 1
+        passes = 4 if self.compute == "fp32" else 1
         floor = self.spec.min_interval_cycles * number
         return passes * max(columns, floor) / self.spec.clock_ghz["tensor"]
 
     def transposes(self, number: float, rows: int) -> float:
         """Time of transposes of `rows` partitions."""
-        passes = 2 if self.itemsize == 4 else 1
+        passes = 2 if dtype(self.compute).bytes == 4 else 1
         cycles = max(rows, self.spec.min_interval_cycles)
         return passes * number * cycles / self.spec.clock_ghz["tensor"]
 

@@ -94,7 +94,7 @@ def _transpose(instruction: Instruction, spec: TargetSpec) -> float:
 def _dma(instruction: Instruction, spec: TargetSpec) -> float:
     (dst,), (src,) = instruction.writes, instruction.reads
     run = math.gcd(contiguous_run(dst), contiguous_run(src))
-    itemsize = dtype(dst.buffer.dtype).bytes
+    itemsize = max(dtype(dst.buffer.dtype).bytes, dtype(src.buffer.dtype).bytes)
     return dma_busy_ns(spec, run * itemsize, elements(dst) // run)
 
 

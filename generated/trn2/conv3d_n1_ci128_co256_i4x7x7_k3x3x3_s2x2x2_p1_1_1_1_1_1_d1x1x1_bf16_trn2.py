@@ -37,13 +37,13 @@ Index maps
       r=1: q=0..3, i=0..6 step 2: t=1 o=q
 
 Tiling
-    what           extent  piece  pieces
-    slab N         1       1      1
-    slab D         2       2      1
-    slab H         4       4      1
-    slab W         4       4      1
-    C_out windows  256     128    2
-    C_in windows   128     128    1
+    what         extent  piece  pieces
+    slab N       1       1      1
+    slab D       2       2      1
+    slab H       4       4      1
+    slab W       4       4      1
+    dy channels  256     128    2
+    x channels   128     128    1
     dx: D 2 stride phases, H 2 stride phases, W 2 stride phases
     dx: PSUM tile of 3 x 4 x 4 blocks; up to 128 channels; filters resident
     dw: dy stationary; x moving, 128 channels turned at a time
@@ -75,11 +75,11 @@ Cost
     busy us: tensor 11.6, vector 9.5, scalar 9.2, gpsimd 0.3, dma 14.7; bound by dma; floor 9.9 us
 
 Pseudocode
-    turn all filters: [c_in, c_out] -> [c_out, c_in] per tap
+    filters: one matrix [dy channels, dx channels] per tap
     for each slab:
         load dy, channels on partitions
         for each tile of dx:
-            for each tap: psum += turned filter.T @ shifted dy
+            for each tap: psum += filter.T @ shifted dy
             evict psum, rounded, to its rows of dx; then store the rows
         db partial = sum of dy over positions
         load x; turn dy and x: positions on partitions
@@ -101,7 +101,7 @@ def conv3d_n1_ci128_co256_i4x7x7_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     db = nl.ndarray((256,), dtype=nl.bfloat16, buffer=nl.shared_hbm, name="db")
 
     # === filters =====================================================================================================
-    # Stationary matrices of dx: loaded c_in first, turned.
+    # Stationary matrices of dx, dy's channels on partitions.
     w_nat_0 = nl.ndarray((128, 27, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_nat_0")
     nisa.dma_copy(dst=w_nat_0, src=filters.ap(pattern=[[256, 128], [32768, 27], [1, 128]], offset=0))
     w_turned_0 = nl.ndarray((128, 27, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_turned_0")

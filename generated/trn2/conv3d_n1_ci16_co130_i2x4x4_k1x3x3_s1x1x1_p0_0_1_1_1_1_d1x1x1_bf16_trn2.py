@@ -34,13 +34,13 @@ Index maps
       r=0: q=1..4, i=0..3: t=0 o=q, t=1 o=q-1, t=2 o=q-2
 
 Tiling
-    what           extent  piece  pieces
-    slab N         1       1      1
-    slab D         2       2      1
-    slab H         4       4      1
-    slab W         4       4      1
-    C_out windows  130     128    1 + rest 2
-    C_in windows   16      16     1
+    what         extent  piece  pieces
+    slab N       1       1      1
+    slab D       2       2      1
+    slab H       4       4      1
+    slab W       4       4      1
+    dy channels  130     128    1 + rest 2
+    x channels   16      16     1
     dx: D row by row, H row by row, W row by row
     dx: PSUM tile of 2 x 4 x 4 blocks; up to 16 channels; filters resident
     dw: x stationary, its taps along H beside its channels; dy moving, 130 channels turned at a time
@@ -71,11 +71,11 @@ Cost
     busy us: tensor 1.2, vector 0.7, scalar 0.7, gpsimd 0.3, dma 1.4; bound by dma; floor 0.2 us
 
 Pseudocode
-    turn all filters: [c_in, c_out] -> [c_out, c_in] per tap
+    filters: one matrix [dy channels, dx channels] per tap
     for each slab:
         load dy, channels on partitions
         for each tile of dx:
-            for each tap: psum += turned filter.T @ shifted dy
+            for each tap: psum += filter.T @ shifted dy
             evict psum, rounded, to its rows of dx; then store the rows
         db partial = sum of dy over positions
         load x; turn x and dy: positions on partitions
@@ -97,7 +97,7 @@ def conv3d_n1_ci16_co130_i2x4x4_k1x3x3_s1x1x1_p0_0_1_1_1_1_d1x1x1_bf16_trn2(dy, 
     db = nl.ndarray((130,), dtype=nl.bfloat16, buffer=nl.shared_hbm, name="db")
 
     # === filters =====================================================================================================
-    # Stationary matrices of dx: loaded c_in first, turned.
+    # Stationary matrices of dx, dy's channels on partitions.
     w_nat_0 = nl.ndarray((16, 9, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_nat_0")
     nisa.dma_copy(dst=w_nat_0, src=filters.ap(pattern=[[130, 16], [2080, 9], [1, 128]], offset=0))
     w_turned_0 = nl.ndarray((128, 9, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_turned_0")

@@ -34,13 +34,13 @@ Index maps
       r=0: q=2..7, i=0..5: t=0 o=q, t=1 o=q-1, t=2 o=q-2
 
 Tiling
-    what           extent  piece  pieces
-    slab N         1       1      1
-    slab D         3       3      1
-    slab H         7       7      1
-    slab W         7       7      1
-    C_out windows  16      16     1
-    C_in windows   16      16     1
+    what         extent  piece  pieces
+    slab N       1       1      1
+    slab D       3       3      1
+    slab H       7       7      1
+    slab W       7       7      1
+    dy channels  16      16     1
+    x channels   16      16     1
     dx: D row by row, H row by row, W row by row
     dx: PSUM tile of 4 x 6 x 6 blocks; up to 16 channels; filters resident
     dw: x stationary, its taps along D beside its channels; dy moving, 16 channels turned at a time
@@ -73,11 +73,11 @@ Cost
     busy us: tensor 1.6, vector 0.6, scalar 0.4, gpsimd 0.3, dma 1.9; bound by dma; floor 0.1 us
 
 Pseudocode
-    turn all filters: [c_in, c_out] -> [c_out, c_in] per tap
+    filters: one matrix [dy channels, dx channels] per tap
     for each slab:
         load dy, channels on partitions
         for each tile of dx:
-            for each tap: psum += turned filter.T @ shifted dy
+            for each tap: psum += filter.T @ shifted dy
             evict psum, rounded, to its rows of dx; then store the rows
         db partial = sum of dy over positions
         load x; turn x and dy: positions on partitions
@@ -99,7 +99,7 @@ def conv3d_n1_ci16_co16_i4x6x6_k3x3x3_s1x1x1_p0_1_1_2_2_1_d1x1x1_bf16_trn2(dy, x
     db = nl.ndarray((16,), dtype=nl.bfloat16, buffer=nl.shared_hbm, name="db")
 
     # === filters =====================================================================================================
-    # Stationary matrices of dx: loaded c_in first, turned.
+    # Stationary matrices of dx, dy's channels on partitions.
     w_nat_0 = nl.ndarray((16, 27, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_nat_0")
     nisa.dma_copy(dst=w_nat_0, src=filters.ap(pattern=[[16, 16], [256, 27], [1, 16]], offset=0))
     w_turned_0 = nl.ndarray((16, 27, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_turned_0")

@@ -37,13 +37,13 @@ Index maps
       r=1: q=1..4, i=1..7 step 2: no tap, zero
 
 Tiling
-    what           extent  piece  pieces
-    slab N         1       1      1
-    slab D         4       4      1
-    slab H         5       5      1
-    slab W         5       5      1
-    C_out windows  16      16     1
-    C_in windows   16      16     1
+    what         extent  piece  pieces
+    slab N       1       1      1
+    slab D       4       4      1
+    slab H       5       5      1
+    slab W       5       5      1
+    dy channels  16      16     1
+    x channels   16      16     1
     dx: D 2 stride phases, H 2 stride phases, W 2 stride phases
     dx: PSUM tile of 4 x 5 x 5 blocks; up to 16 channels; filters resident
     dw: dy stationary; x moving, 16 channels turned at a time
@@ -75,11 +75,11 @@ Cost
     busy us: tensor 2.1, vector 0.8, scalar 0.6, gpsimd 1.1, dma 2.1; bound by dma; floor 0.2 us
 
 Pseudocode
-    turn all filters: [c_in, c_out] -> [c_out, c_in] per tap
+    filters: one matrix [dy channels, dx channels] per tap
     for each slab:
         load dy, channels on partitions
         for each tile of dx:
-            for each tap: psum += turned filter.T @ shifted dy
+            for each tap: psum += filter.T @ shifted dy
             evict psum, rounded, to its rows of dx; then store the rows
         db partial = sum of dy over positions
         load x; turn dy and x: positions on partitions
@@ -101,7 +101,7 @@ def conv3d_n1_ci16_co16_i7x9x9_k3x3x3_s2x2x2_p2_2_2_2_2_2_d2x2x2_bf16_trn2(dy, x
     db = nl.ndarray((16,), dtype=nl.bfloat16, buffer=nl.shared_hbm, name="db")
 
     # === filters =====================================================================================================
-    # Stationary matrices of dx: loaded c_in first, turned.
+    # Stationary matrices of dx, dy's channels on partitions.
     w_nat_0 = nl.ndarray((16, 27, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_nat_0")
     nisa.dma_copy(dst=w_nat_0, src=filters.ap(pattern=[[16, 16], [256, 27], [1, 16]], offset=0))
     w_turned_0 = nl.ndarray((16, 27, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_turned_0")

@@ -37,13 +37,13 @@ Index maps
       r=1: q=1..5, i=0..8 step 2: t=1 o=q-1
 
 Tiling
-    what           extent  piece  pieces
-    slab N         1       1      1
-    slab D         5       5      1
-    slab H         5       5      1
-    slab W         5       5      1
-    C_out windows  16      16     1
-    C_in windows   16      16     1
+    what         extent  piece  pieces
+    slab N       1       1      1
+    slab D       5       5      1
+    slab H       5       5      1
+    slab W       5       5      1
+    dy channels  16      16     1
+    x channels   16      16     1
     dx: D 2 stride phases, H 2 stride phases, W 2 stride phases
     dx: PSUM tile of 5 x 5 x 5 blocks; up to 16 channels; filters resident
     dw: dy stationary; x moving, 16 channels turned at a time
@@ -77,11 +77,11 @@ Cost
     busy us: tensor 2.3, vector 1.1, scalar 1.0, gpsimd 2.4, dma 2.2; bound by gpsimd; floor 0.2 us
 
 Pseudocode
-    turn all filters: [c_in, c_out] -> [c_out, c_in] per tap
+    filters: one matrix [dy channels, dx channels] per tap
     for each slab:
         load dy, channels on partitions
         for each tile of dx:
-            for each tap: psum += turned filter.T @ shifted dy
+            for each tap: psum += filter.T @ shifted dy
             evict psum, rounded, to its rows of dx; then store the rows
         db partial = sum of dy over positions
         load x; turn dy and x: positions on partitions
@@ -103,7 +103,7 @@ def conv3d_n1_ci16_co16_i9x9x9_k3x3x3_s2x2x2_p3_3_3_3_3_3_d3x3x3_bf16_trn2(dy, x
     db = nl.ndarray((16,), dtype=nl.bfloat16, buffer=nl.shared_hbm, name="db")
 
     # === filters =====================================================================================================
-    # Stationary matrices of dx: loaded c_in first, turned.
+    # Stationary matrices of dx, dy's channels on partitions.
     w_nat_0 = nl.ndarray((16, 27, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_nat_0")
     nisa.dma_copy(dst=w_nat_0, src=filters.ap(pattern=[[16, 16], [256, 27], [1, 16]], offset=0))
     w_turned_0 = nl.ndarray((16, 27, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_turned_0")

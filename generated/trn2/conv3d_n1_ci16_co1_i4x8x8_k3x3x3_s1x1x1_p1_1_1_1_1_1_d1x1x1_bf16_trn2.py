@@ -34,13 +34,13 @@ Index maps
       r=0: q=1..8, i=0..7: t=0 o=q, t=1 o=q-1, t=2 o=q-2
 
 Tiling
-    what           extent  piece  pieces
-    slab N         1       1      1
-    slab D         4       4      1
-    slab H         8       8      1
-    slab W         8       8      1
-    C_out windows  1       1      1
-    C_in windows   16      16     1
+    what         extent  piece  pieces
+    slab N       1       1      1
+    slab D       4       4      1
+    slab H       8       8      1
+    slab W       8       8      1
+    dy channels  1       1      1
+    x channels   16      16     1
     dx: D blocks of 2 dy rows and 2 dx rows, H row by row, W row by row
     dx: PSUM tile of 3 x 8 x 8 blocks; up to 16 channels; filters resident
     dw: x stationary, its taps along D beside its channels; dy moving, 1 channels turned at a time
@@ -74,11 +74,11 @@ Cost
     busy us: tensor 1.5, vector 0.8, scalar 0.5, gpsimd 0.5, dma 3.0; bound by dma; floor 0.1 us
 
 Pseudocode
-    turn all filters: [c_in, c_out] -> [c_out, c_in] per tap
+    filters: one matrix [dy channels, dx channels] per tap
     for each slab:
         load dy, channels on partitions
         for each tile of dx:
-            for each tap: psum += turned filter.T @ shifted dy
+            for each tap: psum += filter.T @ shifted dy
             evict psum, rounded, to its rows of dx; then store the rows
         db partial = sum of dy over positions
         load x; turn x and dy: positions on partitions
@@ -100,7 +100,7 @@ def conv3d_n1_ci16_co1_i4x8x8_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, x_
     db = nl.ndarray((1,), dtype=nl.bfloat16, buffer=nl.shared_hbm, name="db")
 
     # === filters =====================================================================================================
-    # Stationary matrices of dx: loaded c_in first, turned.
+    # Stationary matrices of dx, dy's channels on partitions.
     w_nat_0 = nl.ndarray((32, 18, 2), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_nat_0")
     nisa.memset(dst=w_nat_0, value=0.0, engine=nisa.engine.gpsimd)
     nisa.dma_copy(dst=w_nat_0[0:16, 0:3, 0:1], src=filters.ap(pattern=[[1, 16], [16, 3], [1, 1]], offset=0))

@@ -32,13 +32,13 @@ Index maps
       r=0: q=1..6, i=0..5: t=0 o=q, t=1 o=q-1, t=2 o=q-2
 
 Tiling
-    what           extent  piece  pieces
-    slab N         1       1      1
-    slab D         3       3      1
-    slab H         6       6      1
-    slab W         6       6      1
-    C_out windows  8       8      1
-    C_in windows   16      16     1
+    what         extent  piece  pieces
+    slab N       1       1      1
+    slab D       3       3      1
+    slab H       6       6      1
+    slab W       6       6      1
+    dy channels  8       8      1
+    x channels   16      16     1
     dw: x stationary, its taps along D beside its channels; dy moving, 8 channels turned at a time
     dw: positions per partition N all, D 1, H 1, W 1; the rest of each axis lies on partitions
 

@@ -32,13 +32,13 @@ Index maps
       r=0: q=1..6, i=0..5: t=0 o=q, t=1 o=q-1, t=2 o=q-2
 
 Tiling
-    what           extent  piece  pieces
-    slab N         1       1      1
-    slab D         3       3      1
-    slab H         6       6      1
-    slab W         6       6      1
-    C_out windows  8       8      1
-    C_in windows   16      16     1
+    what         extent  piece  pieces
+    slab N       1       1      1
+    slab D       3       3      1
+    slab H       6       6      1
+    slab W       6       6      1
+    dy channels  8       8      1
+    x channels   16      16     1
     dx: D blocks of 2 dy rows and 2 dx rows, H row by row, W row by row
     dx: PSUM tile of 2 x 6 x 6 blocks; up to 16 channels; filters resident
 
@@ -58,11 +58,11 @@ Cost
     busy us: tensor 0.7, vector 0.3, scalar 0.1, gpsimd 0.2, dma 1.3; bound by dma; floor 0.0 us
 
 Pseudocode
-    turn all filters: [c_in, c_out] -> [c_out, c_in] per tap
+    filters: one matrix [dy channels, dx channels] per tap
     for each slab:
         load dy, channels on partitions
         for each tile of dx:
-            for each tap: psum += turned filter.T @ shifted dy
+            for each tap: psum += filter.T @ shifted dy
             evict psum, rounded, to its rows of dx; then store the rows
 """
 
@@ -76,7 +76,7 @@ def conv3d_n1_ci16_co8_i3x6x6_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2_dx(dy,
     dx = nl.ndarray((1, 16, 3, 6, 6), dtype=nl.bfloat16, buffer=nl.shared_hbm, name="dx")
 
     # === filters =====================================================================================================
-    # Stationary matrices of dx: loaded c_in first, turned.
+    # Stationary matrices of dx, dy's channels on partitions.
     w_nat_0 = nl.ndarray((32, 18, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_nat_0")
     nisa.memset(dst=w_nat_0, value=0.0, engine=nisa.engine.gpsimd)
     nisa.dma_copy(dst=w_nat_0[0:16, 0:3, 0:8], src=filters.ap(pattern=[[8, 16], [128, 3], [1, 8]], offset=0))

@@ -34,13 +34,13 @@ Index maps
       r=0: q=0, i=0: t=0 o=q
 
 Tiling
-    what           extent  piece  pieces
-    slab N         1       1      1
-    slab D         1       1      1
-    slab H         1       1      1
-    slab W         1       1      1
-    C_out windows  1       1      1
-    C_in windows   1       1      1
+    what         extent  piece  pieces
+    slab N       1       1      1
+    slab D       1       1      1
+    slab H       1       1      1
+    slab W       1       1      1
+    dy channels  1       1      1
+    x channels   1       1      1
     dx: D row by row, H row by row, W row by row
     dx: PSUM tile of 1 x 1 x 1 blocks; up to 1 channels; filters resident
     dw: x stationary; dy moving, 1 channels turned at a time
@@ -71,11 +71,11 @@ Cost
     busy us: tensor 0.1, vector 0.3, scalar 0.2, gpsimd 0.0, dma 0.3; bound by vector; floor 0.0 us
 
 Pseudocode
-    turn all filters: [c_in, c_out] -> [c_out, c_in] per tap
+    filters: one matrix [dy channels, dx channels] per tap
     for each slab:
         load dy, channels on partitions
         for each tile of dx:
-            for each tap: psum += turned filter.T @ shifted dy
+            for each tap: psum += filter.T @ shifted dy
             evict psum, rounded, to its rows of dx; then store the rows
         db partial = sum of dy over positions
         load x; turn x and dy: positions on partitions
@@ -97,7 +97,7 @@ def conv3d_n1_ci1_co1_i1x1x1_k1x1x1_s1x1x1_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x_i
     db = nl.ndarray((1,), dtype=nl.bfloat16, buffer=nl.shared_hbm, name="db")
 
     # === filters =====================================================================================================
-    # Stationary matrices of dx: loaded c_in first, turned.
+    # Stationary matrices of dx, dy's channels on partitions.
     w_nat_0 = nl.ndarray((1, 1, 1), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_nat_0")
     nisa.dma_copy(dst=w_nat_0, src=filters.ap(pattern=[[1, 1], [1, 1], [1, 1]], offset=0))
     w_turned_0 = nl.ndarray((1, 1, 1), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_turned_0")

@@ -34,13 +34,13 @@ Index maps
       r=0: q=1..7, i=0..6: t=0 o=q, t=1 o=q-1, t=2 o=q-2
 
 Tiling
-    what           extent  piece  pieces
-    slab N         1       1      1
-    slab D         2       2      1
-    slab H         7       7      1
-    slab W         7       7      1
-    C_out windows  256     128    2
-    C_in windows   256     128    2
+    what         extent  piece  pieces
+    slab N       1       1      1
+    slab D       2       2      1
+    slab H       7       7      1
+    slab W       7       7      1
+    dy channels  256     128    2
+    x channels   256     128    2
     dx: D row by row, H row by row, W row by row
     dx: PSUM tile of 2 x 7 x 7 blocks; up to 128 channels; filters resident
     dw: x stationary; dy moving, 256 channels turned at a time
@@ -71,11 +71,11 @@ Cost
     busy us: tensor 17.6, vector 13.6, scalar 13.2, gpsimd 0.6, dma 25.0; bound by dma; floor 19.6 us
 
 Pseudocode
-    turn all filters: [c_in, c_out] -> [c_out, c_in] per tap
+    filters: one matrix [dy channels, dx channels] per tap
     for each slab:
         load dy, channels on partitions
         for each tile of dx:
-            for each tap: psum += turned filter.T @ shifted dy
+            for each tap: psum += filter.T @ shifted dy
             evict psum, rounded, to its rows of dx; then store the rows
         db partial = sum of dy over positions
         load x; turn x and dy: positions on partitions
@@ -97,7 +97,7 @@ def conv3d_n1_ci256_co256_i2x7x7_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     db = nl.ndarray((256,), dtype=nl.bfloat16, buffer=nl.shared_hbm, name="db")
 
     # === filters =====================================================================================================
-    # Stationary matrices of dx: loaded c_in first, turned.
+    # Stationary matrices of dx, dy's channels on partitions.
     w_nat_0 = nl.ndarray((128, 27, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_nat_0")
     nisa.dma_copy(dst=w_nat_0, src=filters.ap(pattern=[[256, 128], [65536, 27], [1, 128]], offset=0))
     w_turned_0 = nl.ndarray((128, 27, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_turned_0")

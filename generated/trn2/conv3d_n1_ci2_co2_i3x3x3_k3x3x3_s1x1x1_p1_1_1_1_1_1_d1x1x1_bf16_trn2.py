@@ -34,13 +34,13 @@ Index maps
       r=0: q=1..3, i=0..2: t=0 o=q, t=1 o=q-1, t=2 o=q-2
 
 Tiling
-    what           extent  piece  pieces
-    slab N         1       1      1
-    slab D         3       3      1
-    slab H         3       3      1
-    slab W         3       3      1
-    C_out windows  2       2      1
-    C_in windows   2       2      1
+    what         extent  piece  pieces
+    slab N       1       1      1
+    slab D       3       3      1
+    slab H       3       3      1
+    slab W       3       3      1
+    dy channels  2       2      1
+    x channels   2       2      1
     dx: D row by row, H row by row, W row by row
     dx: PSUM tile of 3 x 3 x 3 blocks; up to 2 channels; filters resident
     dw: x stationary, its taps along D beside its channels; dy moving, 2 channels turned at a time
@@ -71,11 +71,11 @@ Cost
     busy us: tensor 0.9, vector 0.4, scalar 0.2, gpsimd 0.3, dma 1.6; bound by dma; floor 0.0 us
 
 Pseudocode
-    turn all filters: [c_in, c_out] -> [c_out, c_in] per tap
+    filters: one matrix [dy channels, dx channels] per tap
     for each slab:
         load dy, channels on partitions
         for each tile of dx:
-            for each tap: psum += turned filter.T @ shifted dy
+            for each tap: psum += filter.T @ shifted dy
             evict psum, rounded, to its rows of dx; then store the rows
         db partial = sum of dy over positions
         load x; turn x and dy: positions on partitions
@@ -97,7 +97,7 @@ def conv3d_n1_ci2_co2_i3x3x3_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, x_i
     db = nl.ndarray((2,), dtype=nl.bfloat16, buffer=nl.shared_hbm, name="db")
 
     # === filters =====================================================================================================
-    # Stationary matrices of dx: loaded c_in first, turned.
+    # Stationary matrices of dx, dy's channels on partitions.
     w_nat_0 = nl.ndarray((2, 27, 2), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_nat_0")
     nisa.dma_copy(dst=w_nat_0, src=filters.ap(pattern=[[2, 2], [4, 27], [1, 2]], offset=0))
     w_turned_0 = nl.ndarray((2, 27, 2), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_turned_0")

@@ -34,13 +34,13 @@ Index maps
       r=0: q=0..9, i=0..9: t=0 o=q, t=1 o=q-1, t=2 o=q-2
 
 Tiling
-    what           extent  piece  pieces
-    slab N         1       1      1
-    slab D         4       4      1
-    slab H         8       8      1
-    slab W         8       8      1
-    C_out windows  64      64     1
-    C_in windows   32      32     1
+    what         extent  piece  pieces
+    slab N       1       1      1
+    slab D       4       4      1
+    slab H       8       8      1
+    slab W       8       8      1
+    dy channels  64      64     1
+    x channels   32      32     1
     dx: D blocks of 2 dy rows and 2 dx rows, H row by row, W row by row
     dx: PSUM tile of 3 x 10 x 10 blocks; up to 32 channels; filters resident
     dw: dy stationary, its taps along D beside its channels; x moving, 32 channels turned at a time
@@ -75,11 +75,11 @@ Cost
     busy us: tensor 4.1, vector 2.1, scalar 1.5, gpsimd 1.2, dma 4.1; bound by tensor; floor 0.9 us
 
 Pseudocode
-    turn all filters: [c_in, c_out] -> [c_out, c_in] per tap
+    filters: one matrix [dy channels, dx channels] per tap
     for each slab:
         load dy, channels on partitions
         for each tile of dx:
-            for each tap: psum += turned filter.T @ shifted dy
+            for each tap: psum += filter.T @ shifted dy
             evict psum, rounded, to its rows of dx; then store the rows
         db partial = sum of dy over positions
         load x; turn dy and x: positions on partitions
@@ -101,7 +101,7 @@ def conv3d_n1_ci32_co64_i6x10x10_k3x3x3_s1x1x1_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
     db = nl.ndarray((64,), dtype=nl.bfloat16, buffer=nl.shared_hbm, name="db")
 
     # === filters =====================================================================================================
-    # Stationary matrices of dx: loaded c_in first, turned.
+    # Stationary matrices of dx, dy's channels on partitions.
     w_nat_0 = nl.ndarray((64, 18, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_nat_0")
     nisa.memset(dst=w_nat_0, value=0.0, engine=nisa.engine.gpsimd)
     nisa.dma_copy(dst=w_nat_0[0:32, 0:3, 0:64], src=filters.ap(pattern=[[64, 32], [2048, 3], [1, 64]], offset=0))

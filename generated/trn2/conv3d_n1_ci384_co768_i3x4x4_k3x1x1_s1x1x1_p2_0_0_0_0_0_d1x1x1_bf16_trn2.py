@@ -11,7 +11,7 @@ Problem
     stride    [1, 1, 1]
     padding   [2, 0, 0, 0, 0, 0] before and after per axis
     dilation  [1, 1, 1]
-    axes      scheduled as [3, 1, 16]: neighbours merged
+    axes      x scheduled as [3, 1, 16]: neighbours merged
 
 Maths (t, i, o, s, d, p stand for all spatial axes)
     dx[n, ci, i] = sum over t, co of w[t, ci, co] * dy[n, co, o]   where i + p = o*s + t*d
@@ -35,13 +35,13 @@ Index maps
       r=0: q=0..3, i=0..3: t=0 o=q
 
 Tiling
-    what           extent  piece  pieces
-    slab N         1       1      1
-    slab D         3       3      1
-    slab H         1       1      1
-    slab W         16      16     1
-    C_out windows  768     128    6
-    C_in windows   384     128    3
+    what         extent  piece  pieces
+    slab N       1       1      1
+    slab D       3       3      1
+    slab H       1       1      1
+    slab W       16      16     1
+    dy channels  768     128    6
+    x channels   384     128    3
     dx: D row by row, H row by row, W row by row
     dx: PSUM tile of 3 x 1 x 16 blocks; up to 128 channels; filters resident
     dw: x stationary; dy moving, 768 channels turned at a time
@@ -72,11 +72,11 @@ Cost
     busy us: tensor 8.3, vector 7.3, scalar 6.5, gpsimd 0.3, dma 13.6; bound by dma; floor 10.0 us
 
 Pseudocode
-    turn all filters: [c_in, c_out] -> [c_out, c_in] per tap
+    filters: one matrix [dy channels, dx channels] per tap
     for each slab:
         load dy, channels on partitions
         for each tile of dx:
-            for each tap: psum += turned filter.T @ shifted dy
+            for each tap: psum += filter.T @ shifted dy
             evict psum, rounded, to its rows of dx; then store the rows
         db partial = sum of dy over positions
         load x; turn x and dy: positions on partitions
@@ -104,7 +104,7 @@ def conv3d_n1_ci384_co768_i3x4x4_k3x1x1_s1x1x1_p2_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
     dx_view = dx.reshape((1, 384, 3, 1, 16))
 
     # === filters =====================================================================================================
-    # Stationary matrices of dx: loaded c_in first, turned.
+    # Stationary matrices of dx, dy's channels on partitions.
     w_nat_0 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_nat_0")
     nisa.dma_copy(dst=w_nat_0, src=filters.ap(pattern=[[768, 128], [294912, 3], [1, 128]], offset=0))
     w_turned_0 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_turned_0")

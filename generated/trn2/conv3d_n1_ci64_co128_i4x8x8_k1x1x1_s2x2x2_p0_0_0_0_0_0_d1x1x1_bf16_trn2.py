@@ -40,13 +40,13 @@ Index maps
       positions 7: no window
 
 Tiling
-    what           extent  piece  pieces
-    slab N         1       1      1
-    slab D         2       1      2
-    slab H         4       4      1
-    slab W         4       4      1
-    C_out windows  128     128    1
-    C_in windows   64      64     1
+    what         extent  piece  pieces
+    slab N       1       1      1
+    slab D       2       1      2
+    slab H       4       4      1
+    slab W       4       4      1
+    dy channels  128     128    1
+    x channels   64      64     1
     dx: D 2 stride phases, H 2 stride phases, W 2 stride phases
     dx: PSUM tile of 2 x 4 x 4 blocks; up to 64 channels; filters resident
     dw: dy stationary; x moving, 64 channels turned at a time
@@ -79,11 +79,11 @@ Cost
     busy us: tensor 0.3, vector 0.6, scalar 0.3, gpsimd 0.7, dma 0.9; bound by dma; floor 0.3 us
 
 Pseudocode
-    turn all filters: [c_in, c_out] -> [c_out, c_in] per tap
+    filters: one matrix [dy channels, dx channels] per tap
     for each slab:
         load dy, channels on partitions
         for each tile of dx:
-            for each tap: psum += turned filter.T @ shifted dy
+            for each tap: psum += filter.T @ shifted dy
             evict psum, rounded, to its rows of dx; then store the rows
         db partial = sum of dy over positions
         load x; turn dy and x: positions on partitions
@@ -105,7 +105,7 @@ def conv3d_n1_ci64_co128_i4x8x8_k1x1x1_s2x2x2_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, 
     db = nl.ndarray((128,), dtype=nl.bfloat16, buffer=nl.shared_hbm, name="db")
 
     # === filters =====================================================================================================
-    # Stationary matrices of dx: loaded c_in first, turned.
+    # Stationary matrices of dx, dy's channels on partitions.
     w_nat_0 = nl.ndarray((64, 1, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_nat_0")
     nisa.dma_copy(dst=w_nat_0, src=filters.ap(pattern=[[128, 64], [8192, 1], [1, 128]], offset=0))
     w_turned_0 = nl.ndarray((128, 1, 64), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_turned_0")

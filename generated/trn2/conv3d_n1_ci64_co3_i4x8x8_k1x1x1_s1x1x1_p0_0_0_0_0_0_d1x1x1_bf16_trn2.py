@@ -11,7 +11,7 @@ Problem
     stride    [1, 1, 1]
     padding   [0, 0, 0, 0, 0, 0] before and after per axis
     dilation  [1, 1, 1]
-    axes      scheduled as [1, 1, 256]: neighbours merged
+    axes      x scheduled as [1, 1, 256]: neighbours merged
 
 Maths (t, i, o, s, d, p stand for all spatial axes)
     dx[n, ci, i] = sum over t, co of w[t, ci, co] * dy[n, co, o]   where i + p = o*s + t*d
@@ -35,13 +35,13 @@ Index maps
       r=0: q=0..7, i=0..7: t=0 o=q
 
 Tiling
-    what           extent  piece  pieces
-    slab N         1       1      1
-    slab D         1       1      1
-    slab H         1       1      1
-    slab W         256     256    1
-    C_out windows  3       3      1
-    C_in windows   64      64     1
+    what         extent  piece  pieces
+    slab N       1       1      1
+    slab D       1       1      1
+    slab H       1       1      1
+    slab W       256     256    1
+    dy channels  3       3      1
+    x channels   64      64     1
     dx: D row by row, H row by row, W row by row
     dx: PSUM tile of 1 x 1 x 256 blocks; up to 64 channels; filters resident
     dw: x stationary; dy moving, 3 channels turned at a time
@@ -72,11 +72,11 @@ Cost
     busy us: tensor 0.3, vector 0.7, scalar 0.3, gpsimd 0.0, dma 0.5; bound by vector; floor 0.2 us
 
 Pseudocode
-    turn all filters: [c_in, c_out] -> [c_out, c_in] per tap
+    filters: one matrix [dy channels, dx channels] per tap
     for each slab:
         load dy, channels on partitions
         for each tile of dx:
-            for each tap: psum += turned filter.T @ shifted dy
+            for each tap: psum += filter.T @ shifted dy
             evict psum, rounded, to its rows of dx; then store the rows
         db partial = sum of dy over positions
         load x; turn x and dy: positions on partitions
@@ -104,7 +104,7 @@ def conv3d_n1_ci64_co3_i4x8x8_k1x1x1_s1x1x1_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x_
     dx_view = dx.reshape((1, 64, 1, 1, 256))
 
     # === filters =====================================================================================================
-    # Stationary matrices of dx: loaded c_in first, turned.
+    # Stationary matrices of dx, dy's channels on partitions.
     w_nat_0 = nl.ndarray((64, 1, 3), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_nat_0")
     nisa.dma_copy(dst=w_nat_0, src=filters.ap(pattern=[[3, 64], [192, 1], [1, 3]], offset=0))
     w_turned_0 = nl.ndarray((3, 1, 64), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_turned_0")

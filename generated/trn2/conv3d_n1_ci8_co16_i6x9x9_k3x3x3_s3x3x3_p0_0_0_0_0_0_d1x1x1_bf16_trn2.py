@@ -40,13 +40,13 @@ Index maps
       r=2: q=0..2, i=2..8 step 3: t=2 o=q
 
 Tiling
-    what           extent  piece  pieces
-    slab N         1       1      1
-    slab D         2       2      1
-    slab H         3       3      1
-    slab W         3       3      1
-    C_out windows  16      16     1
-    C_in windows   8       8      1
+    what         extent  piece  pieces
+    slab N       1       1      1
+    slab D       2       2      1
+    slab H       3       3      1
+    slab W       3       3      1
+    dy channels  16      16     1
+    x channels   8       8      1
     dx: D blocks of 1 dy rows and 3 dx rows, H 3 stride phases, W 3 stride phases
     dx: PSUM tile of 2 x 3 x 3 blocks; up to 8 channels; filters resident
     dw: dy stationary; x moving, 8 channels turned at a time
@@ -78,11 +78,11 @@ Cost
     busy us: tensor 0.8, vector 0.8, scalar 0.7, gpsimd 0.1, dma 2.3; bound by dma; floor 0.1 us
 
 Pseudocode
-    turn all filters: [c_in, c_out] -> [c_out, c_in] per tap
+    filters: one matrix [dy channels, dx channels] per tap
     for each slab:
         load dy, channels on partitions
         for each tile of dx:
-            for each tap: psum += turned filter.T @ shifted dy
+            for each tap: psum += filter.T @ shifted dy
             evict psum, rounded, to its rows of dx; then store the rows
         db partial = sum of dy over positions
         load x; turn dy and x: positions on partitions
@@ -104,7 +104,7 @@ def conv3d_n1_ci8_co16_i6x9x9_k3x3x3_s3x3x3_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x_
     db = nl.ndarray((16,), dtype=nl.bfloat16, buffer=nl.shared_hbm, name="db")
 
     # === filters =====================================================================================================
-    # Stationary matrices of dx: loaded c_in first, turned.
+    # Stationary matrices of dx, dy's channels on partitions.
     w_nat_0 = nl.ndarray((24, 9, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_nat_0")
     nisa.memset(dst=w_nat_0, value=0.0, engine=nisa.engine.gpsimd)
     nisa.dma_copy(dst=w_nat_0[0:8, 0:3, 0:16], src=filters.ap(pattern=[[16, 8], [128, 3], [1, 16]], offset=0))

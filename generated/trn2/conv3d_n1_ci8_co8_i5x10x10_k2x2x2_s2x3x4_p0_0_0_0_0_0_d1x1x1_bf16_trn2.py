@@ -42,13 +42,13 @@ Index maps
       r=3: q=0..1, i=3..7 step 4: no tap, zero
 
 Tiling
-    what           extent  piece  pieces
-    slab N         1       1      1
-    slab D         2       2      1
-    slab H         3       3      1
-    slab W         3       3      1
-    C_out windows  8       8      1
-    C_in windows   8       8      1
+    what         extent  piece  pieces
+    slab N       1       1      1
+    slab D       2       2      1
+    slab H       3       3      1
+    slab W       3       3      1
+    dy channels  8       8      1
+    x channels   8       8      1
     dx: D blocks of 1 dy rows and 2 dx rows, H 3 stride phases, W 4 stride phases
     dx: PSUM tile of 3 x 4 x 3 blocks; up to 8 channels; filters resident
     dw: dy stationary; x moving, 8 channels turned at a time
@@ -82,11 +82,11 @@ Cost
     busy us: tensor 0.4, vector 0.5, scalar 0.4, gpsimd 0.7, dma 0.9; bound by dma; floor 0.0 us
 
 Pseudocode
-    turn all filters: [c_in, c_out] -> [c_out, c_in] per tap
+    filters: one matrix [dy channels, dx channels] per tap
     for each slab:
         load dy, channels on partitions
         for each tile of dx:
-            for each tap: psum += turned filter.T @ shifted dy
+            for each tap: psum += filter.T @ shifted dy
             evict psum, rounded, to its rows of dx; then store the rows
         db partial = sum of dy over positions
         load x; turn dy and x: positions on partitions
@@ -108,7 +108,7 @@ def conv3d_n1_ci8_co8_i5x10x10_k2x2x2_s2x3x4_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x
     db = nl.ndarray((8,), dtype=nl.bfloat16, buffer=nl.shared_hbm, name="db")
 
     # === filters =====================================================================================================
-    # Stationary matrices of dx: loaded c_in first, turned.
+    # Stationary matrices of dx, dy's channels on partitions.
     w_nat_0 = nl.ndarray((16, 4, 8), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_nat_0")
     nisa.memset(dst=w_nat_0, value=0.0, engine=nisa.engine.gpsimd)
     nisa.dma_copy(dst=w_nat_0[0:8, 0:2, 0:8], src=filters.ap(pattern=[[8, 8], [64, 2], [1, 8]], offset=0))

@@ -45,13 +45,13 @@ Index maps
       positions 7..9: no window
 
 Tiling
-    what           extent  piece  pieces
-    slab N         1       1      1
-    slab D         1       1      1
-    slab H         2       2      1
-    slab W         2       2      1
-    C_out windows  8       8      1
-    C_in windows   8       8      1
+    what         extent  piece  pieces
+    slab N       1       1      1
+    slab D       1       1      1
+    slab H       2       2      1
+    slab W       2       2      1
+    dy channels  8       8      1
+    x channels   8       8      1
     dx: D blocks of 1 dy rows and 4 dx rows, H 3 stride phases, W 4 stride phases
     dx: PSUM tile of 2 x 3 x 3 blocks; up to 8 channels; filters resident
     dw: dy stationary; x moving, 8 channels turned at a time
@@ -85,11 +85,11 @@ Cost
     busy us: tensor 0.9, vector 0.8, scalar 0.7, gpsimd 0.6, dma 2.3; bound by dma; floor 0.1 us
 
 Pseudocode
-    turn all filters: [c_in, c_out] -> [c_out, c_in] per tap
+    filters: one matrix [dy channels, dx channels] per tap
     for each slab:
         load dy, channels on partitions
         for each tile of dx:
-            for each tap: psum += turned filter.T @ shifted dy
+            for each tap: psum += filter.T @ shifted dy
             evict psum, rounded, to its rows of dx; then store the rows
         db partial = sum of dy over positions
         load x; turn dy and x: positions on partitions
@@ -111,7 +111,7 @@ def conv3d_n1_ci8_co8_i6x8x10_k3x3x3_s4x3x4_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x_
     db = nl.ndarray((8,), dtype=nl.bfloat16, buffer=nl.shared_hbm, name="db")
 
     # === filters =====================================================================================================
-    # Stationary matrices of dx: loaded c_in first, turned.
+    # Stationary matrices of dx, dy's channels on partitions.
     w_nat_0 = nl.ndarray((32, 9, 8), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_nat_0")
     nisa.memset(dst=w_nat_0, value=0.0, engine=nisa.engine.gpsimd)
     nisa.dma_copy(dst=w_nat_0[0:8, 0:3, 0:8], src=filters.ap(pattern=[[8, 8], [64, 3], [1, 8]], offset=0))

@@ -36,13 +36,13 @@ Index maps
       r=1: q=0..3, i=1..7 step 2: t=1 o=q
 
 Tiling
-    what           extent  piece  pieces
-    slab N         1       1      1
-    slab D         2       2      1
-    slab H         4       4      1
-    slab W         4       4      1
-    C_out windows  96      96     1
-    C_in windows   96      96     1
+    what         extent  piece  pieces
+    slab N       1       1      1
+    slab D       2       2      1
+    slab H       4       4      1
+    slab W       4       4      1
+    dy channels  96      96     1
+    x channels   96      96     1
     dx: D row by row, H 2 stride phases, W 2 stride phases
     dx: PSUM tile of 2 x 5 x 5 blocks; up to 96 channels; filters resident
     dw: dy stationary; x moving, 96 channels turned at a time
@@ -76,11 +76,11 @@ Cost
     busy us: tensor 1.8, vector 1.4, scalar 1.3, gpsimd 0.3, dma 1.9; bound by dma; floor 1.1 us
 
 Pseudocode
-    turn all filters: [c_in, c_out] -> [c_out, c_in] per tap
+    filters: one matrix [dy channels, dx channels] per tap
     for each slab:
         load dy, channels on partitions
         for each tile of dx:
-            for each tap: psum += turned filter.T @ shifted dy
+            for each tap: psum += filter.T @ shifted dy
             evict psum, rounded, to its rows of dx; then store the rows
         db partial = sum of dy over positions
         load x; turn dy and x: positions on partitions
@@ -102,7 +102,7 @@ def conv3d_n1_ci96_co96_i2x9x9_k1x3x3_s1x2x2_p0_0_0_1_0_1_d1x1x1_bf16_trn2(dy, x
     db = nl.ndarray((96,), dtype=nl.bfloat16, buffer=nl.shared_hbm, name="db")
 
     # === filters =====================================================================================================
-    # Stationary matrices of dx: loaded c_in first, turned.
+    # Stationary matrices of dx, dy's channels on partitions.
     w_nat_0 = nl.ndarray((96, 9, 96), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_nat_0")
     nisa.dma_copy(dst=w_nat_0, src=filters.ap(pattern=[[96, 96], [9216, 9], [1, 96]], offset=0))
     w_turned_0 = nl.ndarray((96, 9, 96), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_turned_0")
