@@ -6,12 +6,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from conv3d_codegen.lower.windows import Box
+from conv3d_codegen.plan.blocks import ceil_div, split_even, split_upto
 from conv3d_codegen.program.instructions import dma_copy, reduce_add
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from conv3d_codegen.lower.builder import Builder
-    from conv3d_codegen.lower.windows import Box, Window
+    from conv3d_codegen.lower.windows import Window
     from conv3d_codegen.program.views import Buffer
+
+
+PIECE = 2048  # positions per reduction: about 2 us of Vector, so that evictions never wait long
 
 
 @dataclass(slots=True)
@@ -19,38 +26,56 @@ class BgradLowering:
     """Emits db: one column of partial sums per slab and sample, reduced at the end.
 
     first_channel: where the pack's channels start in db.
-    columns: how many (slab, sample) pairs there will be.
+    boxes: dy rows of all slabs.
     """
 
     builder: Builder
     db: Buffer
     out_dtype: str
     first_channel: int
-    columns: int
+    boxes: tuple[Box, ...]
+    fold: tuple[int, int]
     sums: dict[int, Buffer] = field(default_factory=dict)
     _used: int = 0
 
     def slab(self, box: Box, windows: tuple[Window, ...]) -> None:
-        """Reduce the dy rows that belong to one slab; box is in dy rows."""
-        for sample in range(*box.n):
+        """Reduce the dy rows that belong to one slab, in pieces that fill the gaps between evictions."""
+        self.builder.comment("db: partial sums of dy ride along, one after each eviction")
+        for piece in self._pieces(box):
             for number, window in enumerate(windows):
-                self._reduce(number, window, box, sample)
+                self._reduce(number, window, piece)
             self._used += 1
 
-    def _reduce(self, number: int, window: Window, box: Box, sample: int) -> None:
+    def _pieces(self, box: Box) -> Iterator[Box]:
+        """Cut a box into samples and whole rows of about PIECE positions per partition."""
+        f_d, f_h = self.fold
+        _, d, h, w = box.extents
+        columns = split_even(w, PIECE)
+        rows = split_even(ceil_div(h, f_h), max(1, PIECE // columns)) if columns == w else 1
+        planes = 1
+        if columns == w and rows * f_h >= h:
+            planes = split_even(ceil_div(d, f_d), max(1, PIECE // (columns * rows)))
+        for sample in range(*box.n):
+            for d_range in split_upto(box.d, planes * f_d):
+                for h_range in split_upto(box.h, rows * f_h):
+                    for w_range in split_upto(box.w, columns):
+                        yield Box((sample, sample + 1), d_range, h_range, w_range)
+
+    def _reduce(self, number: int, window: Window, box: Box) -> None:
         if number not in self.sums:
-            shape = (window.buffer.shape[0], self.columns)
+            columns = sum(1 for slab in self.boxes for _ in self._pieces(slab))
+            shape = (window.buffer.shape[0], columns)
             self.sums[number] = self.builder.allocate("db_part", shape, "fp32", "sbuf")
         (d_origin, h_origin), (f_d, f_h) = window.block_origin, window.fold
         data = window.buffer[
             :,
-            sample - window.box.n[0],
-            box.d[0] // f_d - d_origin : -(-box.d[1] // f_d) - d_origin,
-            box.h[0] // f_h - h_origin : -(-box.h[1] // f_h) - h_origin,
+            box.n[0] - window.box.n[0],
+            box.d[0] // f_d - d_origin : ceil_div(box.d[1], f_d) - d_origin,
+            box.h[0] // f_h - h_origin : ceil_div(box.h[1], f_h) - h_origin,
             box.w[0] - window.box.w[0] : box.w[1] - window.box.w[0],
         ]
         column = self.sums[number][:, self._used : self._used + 1]
-        self.builder.add(reduce_add(column, data))
+        self.builder.defer(reduce_add(column, data))
 
     def finish(self, windows: tuple[Window, ...]) -> None:
         """Add the partial sums up, bring folded rows together, round and store."""

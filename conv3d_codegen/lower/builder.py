@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from conv3d_codegen.program.instructions import memset, tensor_copy
-from conv3d_codegen.program.price import access
+from conv3d_codegen.program.price import access, instruction_ns
 from conv3d_codegen.program.program import Comment, Section
 from conv3d_codegen.program.views import Buffer, elements_per_partition
 from conv3d_codegen.targets.cost import copy_ns
@@ -28,6 +28,7 @@ class Builder:
     sections: list[Section] = field(default_factory=list)
     _serials: Counter[str] = field(default_factory=Counter)
     _busy_ns: Counter[str] = field(default_factory=Counter)
+    _deferred: deque[Instruction] = field(default_factory=deque)
     _aliases: dict[tuple[Buffer, tuple[int, ...]], Buffer] = field(default_factory=dict)
 
     def section(self, title: str, *notes: str) -> None:
@@ -60,19 +61,30 @@ class Builder:
     def add(self, instruction: Instruction) -> None:
         """Append one instruction."""
         self.sections[-1].items.append(instruction)
+        if instruction.engine in ("vector", "scalar"):
+            self._busy_ns[instruction.engine] += instruction_ns(instruction, self.target)
 
     def copy(self, dst: View, src: View) -> None:
         """Copy or evict with a cast, on whichever of Vector and Scalar has had less to do."""
-        engine = self._less_busy(dst, src)
-        self.add(tensor_copy(dst, src, engine))
+        self.add(tensor_copy(dst, src, self._less_busy(dst, src)))
+        if self._deferred:
+            self.add(self._deferred.popleft())
+
+    def defer(self, instruction: Instruction) -> None:
+        """Keep an instruction that nobody waits for; one follows each of the next copies.
+
+        Engines work in order: a long run of such instructions would hold up the evictions that matmuls wait for.
+        """
+        self._deferred.append(instruction)
+
+    def catch_up(self) -> None:
+        """Append what is still deferred."""
+        while self._deferred:
+            self.add(self._deferred.popleft())
 
     def zero(self, dst: View) -> None:
         """Fill with zeros, on the engine that has nothing else to do."""
         self.add(memset(dst, 0.0, "gpsimd"))
-
-    def charge(self, engine: Engine, nanoseconds: float) -> None:
-        """Tell the balance about work that was placed on an engine explicitly."""
-        self._busy_ns[engine] += nanoseconds
 
     def _less_busy(self, dst: View, src: View) -> Engine:
         columns = elements_per_partition(src)
@@ -80,6 +92,4 @@ class Builder:
             engine: copy_ns(self.target, engine, columns, access(src), access(dst))
             for engine in ("vector", "scalar")
         }
-        engine = min(costs, key=lambda name: self._busy_ns[name] + costs[name])
-        self._busy_ns[engine] += costs[engine]
-        return engine
+        return min(costs, key=lambda name: self._busy_ns[name] + costs[name])

@@ -102,10 +102,14 @@ class PackLowering:
         tensors = self.tensors
         if not self.schedule.bgrad or tensors.db is None:
             return None
-        boxes = (self._box(slab, self.dy_side) for slab in self.slabs)
-        columns = sum(box.extents[0] for box in boxes if not box.is_empty)
+        boxes = tuple(self._box(slab, self.dy_side) for slab in self.slabs)
         return BgradLowering(
-            self.builder, tensors.db, self.out_dtype, tensors.first_out_channel, columns
+            self.builder,
+            tensors.db,
+            self.out_dtype,
+            tensors.first_out_channel,
+            tuple(box for box in boxes if not box.is_empty),
+            self.folds[self.dy_side],
         )
 
     # --- passes over the slabs -----------------------------------------------------------------
@@ -140,20 +144,20 @@ class PackLowering:
             windows = summed or windows
             multiplies = dgrad is not None or contracted is not None
             dy_windows = tuple(narrowed(self.builder, w) for w in summed if multiplies)
+            x_windows = self._load(self.x_side, self.tensors.x, x_need)
             dx_box, dy_box = self._box(slab, self.x_side), self._box(slab, self.dy_side)
+            if bgrad is not None and not dy_box.is_empty:
+                bgrad.slab(dy_box, summed)
             if dgrad is not None and not dx_box.is_empty:
                 self._section(f"{label}: dx")
                 dgrad.slab(dx_box, dy_windows)
-            if bgrad is not None and not dy_box.is_empty:
-                self._section(f"{label}: db")
-                bgrad.slab(dy_box, summed)
             if self.wgrad is not None and contracted is not None:
                 self._section(f"{label}: dw")
-                x_windows = self._load(self.x_side, self.tensors.x, x_need)
                 by_side = {self.dy_side: dy_windows, self.x_side: x_windows}
                 plan = self.wgrad.plan
                 pair = by_side[plan.stationary], by_side[plan.moving]
                 self.wgrad.slab(contracted, pair, chains, last=index == max(positions))
+            self.builder.catch_up()
         if bgrad is not None:
             self._section("db", "Add the partial sums of all slabs up, round once, store.")
             bgrad.finish(windows)

@@ -389,7 +389,7 @@ class Pricing:
         filters, rows = self._dgrad_bytes(schedule)
         turned = self._wgrad_bytes(schedule)
         if slabs == 1:
-            return max(dy + filters + rows, dy + x + turned)
+            return dy + x + max(filters + rows, turned)
         sums = schedule.chains_per_pass * 2048 if schedule.wgrad is not None else 0
         return dy + x + filters + rows + turned + sums
 
