@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from conv3d_codegen.report.inspection import Inspection
 
@@ -33,9 +33,10 @@ class Comparison:
 
 
 def compare(a: Inspection, b: Inspection) -> Comparison:
-    """Compare two kernels: geometry, results, costs, sections, then the text."""
+    """Compare two kernels: geometry, plan, results, costs, sections, then the text."""
     pairs = [
         (_geometry_facts(a), _geometry_facts(b)),
+        (_plan_facts(a), _plan_facts(b)),
         (_result_facts(a), _result_facts(b)),
         (dict(a.facts), dict(b.facts)),
         (_section_facts(a), _section_facts(b)),
@@ -62,6 +63,19 @@ def _differences(a: Mapping[str, str], b: Mapping[str, str]) -> list[Difference]
 def _geometry_facts(inspection: Inspection) -> dict[str, str]:
     geometry = inspection.geometry
     return {field.name: str(getattr(geometry, field.name)) for field in fields(geometry)}
+
+
+def _plan_facts(inspection: Inspection) -> dict[str, str]:
+    return dict(_flat("plan", inspection.emitted.plan.to_dict()["schedule"]))
+
+
+def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    """Give every number of nested dictionaries a name of its own."""
+    if isinstance(value, dict):
+        for inner, item in value.items():
+            yield from _flat(f"{name} {inner}", item)
+    else:
+        yield name, str(value)
 
 
 def _result_facts(inspection: Inspection) -> dict[str, str]:

@@ -6,6 +6,8 @@ from itertools import pairwise
 
 from rich.console import Console
 
+from conv3d_codegen.api import emit
+from conv3d_codegen.geometry import ConvGeometry
 from conv3d_codegen.report.compare import compare
 from conv3d_codegen.report.html import render_html
 from conv3d_codegen.report.inspection import inspect_source
@@ -21,6 +23,8 @@ def test_inspection_holds_what_a_reviewer_asks_for() -> None:
     assert facts["key"] == KEY
     assert facts["instructions"] == {"dma_copy": 4, "nc_matmul": 2, "memset": 1, "tensor_copy": 1}
     assert facts["verify"]["passed"]
+    assert not facts["as_emitted"]
+    assert facts["plan"]["key"] == KEY
     assert facts["psum_peak_banks"] == 1
     # rows and both taps live at once, each rounded up to 64 bytes; out lives after them
     assert facts["sbuf_peak_bytes"] == 3 * 64
@@ -56,6 +60,18 @@ def test_equal_kernels_compare_equal() -> None:
     assert compare(inspection, inspection) == compare(inspection, inspection)
     assert not compare(inspection, inspection).differences
     assert not compare(inspection, inspection).text
+
+
+def test_an_emitted_kernel_is_recognised() -> None:
+    emitted = emit(ConvGeometry.parse(KEY))
+    assert inspect_source(emitted.source).is_as_emitted
+
+
+def test_comparison_of_two_geometries_starts_with_what_differs() -> None:
+    keys = [KEY, KEY.replace("-co8-", "-co9-")]
+    a, b = (inspect_source(emit(ConvGeometry.parse(key)).source) for key in keys)
+    first = compare(a, b).differences[0]
+    assert (first.what, first.a, first.b) == ("out_channels", "8", "9")
 
 
 def test_comparison_names_results_before_text() -> None:
