@@ -37,7 +37,7 @@ def read_info(folder: Path) -> KernelInfo:
     """Read what an entry says of its kernel, without looking at the text.
 
     Raises:
-        FileNotFoundError: there is no such entry.
+        OSError: there is no such entry, or it cannot be read.
         ValueError: it is damaged; the message says how.
     """
     return KernelInfo.from_plain(take(_read_meta(folder), "kernel", dict))
@@ -112,7 +112,7 @@ def _write_folder(folder: Path, files: Mapping[str, bytes], meta: Mapping[str, A
 
 
 def _read_meta(folder: Path) -> Any:
-    """Read meta.json; FileNotFoundError only if there is no such folder."""
+    """Read meta.json; a folder without one is damaged."""
     try:
         return json.loads((folder / META).read_text(encoding="utf-8"))
     except FileNotFoundError:

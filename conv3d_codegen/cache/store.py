@@ -72,8 +72,8 @@ class KernelCache:
         place = self._place(geometry, options)
         try:
             return place.read()
-        except FileNotFoundError:
-            return None
+        except OSError:
+            return None  # not here, or not ours to read
         except ValueError:
             with self._locked(place):
                 return self._read_or_set_aside(place)
@@ -83,7 +83,7 @@ class KernelCache:
         place = self._place(geometry, options)
         try:
             return read_info(place.folder).recipe == place.recipe
-        except (FileNotFoundError, ValueError):
+        except (OSError, ValueError):
             return False
 
     def put(self, kernel: StoredKernel) -> None:
@@ -140,8 +140,8 @@ class KernelCache:
         for folder in artifact_folders(self._place(geometry, options).folder):
             try:
                 found.append(read_artifact(folder))
-            except FileNotFoundError:
-                continue  # deleted since it was listed
+            except OSError:
+                continue  # deleted since it was listed, or not ours to read
             except ValueError as error:
                 self._set_aside(folder, str(error))
         return tuple(found)
@@ -162,7 +162,7 @@ class KernelCache:
         """Read under the lock, where nobody is between setting an entry aside and a new one."""
         try:
             return place.read()
-        except FileNotFoundError:
+        except OSError:
             return None
         except ValueError as error:
             self._set_aside(place.folder, str(error))
@@ -226,7 +226,7 @@ class _Place:
     recipe: str
 
     def read(self) -> StoredKernel:
-        """Read and check the kernel; FileNotFoundError or ValueError if that cannot be done."""
+        """Read and check the kernel; OSError or ValueError if that cannot be done."""
         kernel = read_kernel(self.folder)
         if kernel.info.recipe != self.recipe:
             raise ValueError(f"{META} states the recipe {kernel.info.recipe[:12]}")

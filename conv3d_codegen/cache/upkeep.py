@@ -136,18 +136,18 @@ def _entry_folders(cache: KernelCache) -> Iterator[Path]:
 def _problems(folder: Path, read: Callable[[Path], object]) -> list[Problem]:
     try:
         read(folder)
-    except FileNotFoundError:
-        return []  # deleted since it was listed
+    except OSError:
+        return []  # deleted since it was listed, or not ours to read
     except ValueError as error:
         return [Problem(folder, str(error))]
     return []
 
 
 def _entry(folder: Path) -> Entry | None:
-    """Describe an entry; None if it has been deleted meanwhile."""
+    """Describe an entry; None if it is gone meanwhile, or not ours to read."""
     try:
         info = read_info(folder)
-    except FileNotFoundError:
+    except OSError:
         return None
     except ValueError:
         info = None
@@ -155,7 +155,7 @@ def _entry(folder: Path) -> Entry | None:
         size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
         meta = folder / META
         used = (meta if meta.exists() else folder).stat().st_mtime
-    except FileNotFoundError:
+    except OSError:
         return None
     return Entry(folder, info, size, used, tuple(f.name for f in artifact_folders(folder)))
 
