@@ -4,17 +4,21 @@
 from __future__ import annotations
 
 from collections import Counter, deque
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from conv3d_codegen.program.instructions import memset, tensor_copy
+from conv3d_codegen.program.instructions import Instruction, memset, tensor_copy
 from conv3d_codegen.program.price import access, instruction_ns
 from conv3d_codegen.program.program import Comment, Section
 from conv3d_codegen.program.views import Buffer, elements_per_partition
 from conv3d_codegen.targets.cost import copy_ns
 
 if TYPE_CHECKING:
-    from conv3d_codegen.program.instructions import Engine, Instruction
+    from collections.abc import Iterator
+
+    from conv3d_codegen.program.instructions import Engine
+    from conv3d_codegen.program.program import Item
     from conv3d_codegen.program.views import Space, View
     from conv3d_codegen.targets import TargetSpec
 
@@ -34,6 +38,33 @@ class Builder:
     def section(self, title: str, *notes: str) -> None:
         """Open a new section; later items go there."""
         self.sections.append(Section(title, notes))
+
+    @contextmanager
+    def captured(self) -> Iterator[list[Item]]:
+        """Collect what is built inside instead of appending it to the section."""
+        section = self.sections[-1]
+        items, section.items = section.items, []
+        stream = section.items
+        try:
+            yield stream
+        finally:
+            section.items = items
+
+    def weave(self, first: list[Item], second: list[Item]) -> None:
+        """Append two independent streams, mixed so that both advance evenly in tensor engine time.
+
+        Each stream keeps its order. The evictions of one hide behind the matmuls of the other.
+        """
+        goal = _tensor_ns(first, self.target), _tensor_ns(second, self.target)
+        done = [0.0, 0.0]
+        rest = deque(first), deque(second)
+        while rest[0] and rest[1]:
+            behind = done[1] * goal[0] < done[0] * goal[1]
+            item = rest[behind].popleft()
+            self.sections[-1].items.append(item)
+            if isinstance(item, Instruction) and item.engine == "tensor":
+                done[behind] += instruction_ns(item, self.target)
+        self.sections[-1].items += [*rest[0], *rest[1]]
 
     def comment(self, text: str) -> None:
         """Add a comment line."""
@@ -93,3 +124,11 @@ class Builder:
             for engine in ("vector", "scalar")
         }
         return min(costs, key=lambda name: self._busy_ns[name] + costs[name])
+
+
+def _tensor_ns(items: list[Item], spec: TargetSpec) -> float:
+    return sum(
+        instruction_ns(item, spec)
+        for item in items
+        if isinstance(item, Instruction) and item.engine == "tensor"
+    )

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from conv3d_codegen.lower.bgrad import BgradLowering
 from conv3d_codegen.lower.dgrad import DgradLowering
 from conv3d_codegen.lower.filters import FilterSource
+from conv3d_codegen.lower.slab_pass import SlabPass
 from conv3d_codegen.lower.slabs import NOTHING, cut_slabs
 from conv3d_codegen.lower.wgrad import WgradLowering
 from conv3d_codegen.lower.wgrad_result import ResultWriter
-from conv3d_codegen.lower.windows import load_window, narrowed
+from conv3d_codegen.lower.windows import load_window
 from conv3d_codegen.plan.blocks import channel_blocks
 from conv3d_codegen.plan.correlation import correlation_axis
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from conv3d_codegen.lower.builder import Builder
     from conv3d_codegen.lower.slabs import Slab
     from conv3d_codegen.lower.tap_chains import Chain
-    from conv3d_codegen.lower.tensors import Activation, Tensors
+    from conv3d_codegen.lower.tensors import Tensors
     from conv3d_codegen.lower.windows import Box, Window
     from conv3d_codegen.plan.problem import Problem
     from conv3d_codegen.plan.schedule import Schedule, Side
@@ -59,12 +60,13 @@ class PackLowering:
     def run(self) -> None:
         """Emit all sections."""
         if self.dgrad is not None:
-            self._section("filters", "Stationary matrices of dx, dy's channels on partitions.")
+            self.section("filters", "Stationary matrices of dx, dy's channels on partitions.")
             self.dgrad.prepare()
         for number, chains in enumerate(self._passes()):
-            self._pass(number, chains)
+            SlabPass(self, chains, number).run()
 
-    def _section(self, title: str, *notes: str) -> None:
+    def section(self, title: str, *notes: str) -> None:
+        """Open a section under the pack's label."""
         self.builder.section(self.label + title, *notes)
 
     # --- one lowering per requested gradient ---------------------------------------------------
@@ -102,7 +104,7 @@ class PackLowering:
         tensors = self.tensors
         if not self.schedule.bgrad or tensors.db is None:
             return None
-        boxes = tuple(self._box(slab, self.dy_side) for slab in self.slabs)
+        boxes = tuple(self.box(slab, self.dy_side) for slab in self.slabs)
         return BgradLowering(
             self.builder,
             tensors.db,
@@ -122,50 +124,11 @@ class PackLowering:
         chains = self.wgrad.chains()
         return [chains[i : i + per_pass] for i in range(0, len(chains), per_pass)]
 
-    def _pass(self, number: int, chains: Sequence[Chain]) -> None:
-        dgrad, bgrad = (self.dgrad, self.bgrad) if number == 0 else (None, None)
-        positions = {
-            index: self.wgrad.positions(slab)
-            for index, slab in enumerate(self.slabs)
-            if self.wgrad is not None and self.wgrad.contracts(self.wgrad.positions(slab))
-        }
-        if self.wgrad is not None and not positions:
-            self._section("dw", "No tap ever reads an existing row of x: dw is zero.")
-            self.wgrad.store_zeros(chains)
-        windows: tuple[Window, ...] = ()
-        for index, slab in enumerate(self.slabs):
-            label = f"slab {index + 1} of {len(self.slabs)}"
-            if number:
-                label = f"pass {number + 1}, {label}"
-            contracted = positions.get(index)
-            dy_need, x_need = self._needs(slab, contracted, dgrad, bgrad)
-            self._section(f"{label}: load")
-            summed = self._load(self.dy_side, self.tensors.dy, dy_need, exact=bgrad is not None)
-            windows = summed or windows
-            multiplies = dgrad is not None or contracted is not None
-            dy_windows = tuple(narrowed(self.builder, w) for w in summed if multiplies)
-            x_windows = self._load(self.x_side, self.tensors.x, x_need)
-            dx_box, dy_box = self._box(slab, self.x_side), self._box(slab, self.dy_side)
-            if bgrad is not None and not dy_box.is_empty:
-                bgrad.slab(dy_box, summed)
-            if dgrad is not None and not dx_box.is_empty:
-                self._section(f"{label}: dx")
-                dgrad.slab(dx_box, dy_windows)
-            if self.wgrad is not None and contracted is not None:
-                self._section(f"{label}: dw")
-                by_side = {self.dy_side: dy_windows, self.x_side: x_windows}
-                plan = self.wgrad.plan
-                pair = by_side[plan.stationary], by_side[plan.moving]
-                self.wgrad.slab(contracted, pair, chains, last=index == max(positions))
-            self.builder.catch_up()
-        if bgrad is not None:
-            self._section("db", "Add the partial sums of all slabs up, round once, store.")
-            bgrad.finish(windows)
-
-    def _box(self, slab: Slab, side: Side) -> Box:
+    def box(self, slab: Slab, side: Side) -> Box:
+        """Give a slab's rows of one side."""
         return slab.wide if side == "wide" else slab.narrow
 
-    def _needs(
+    def needs(
         self,
         slab: Slab,
         contracted: Box | None,
@@ -175,8 +138,8 @@ class PackLowering:
         """Dy and x rows that a slab reads for everything it does."""
         dy_need, x_need = NOTHING, NOTHING
         if bgrad is not None:
-            dy_need = dy_need.union(self._box(slab, self.dy_side))
-        dx_box = self._box(slab, self.x_side)
+            dy_need = dy_need.union(self.box(slab, self.dy_side))
+        dx_box = self.box(slab, self.x_side)
         if dgrad is not None and not dx_box.is_empty:
             dy_need = dy_need.union(dgrad.dy_box(dx_box))
         if self.wgrad is not None and contracted is not None:
@@ -187,10 +150,9 @@ class PackLowering:
             x_need = x_need.union(by_side[self.x_side])
         return dy_need, x_need
 
-    def _load(
-        self, side: Side, source: Activation | None, box: Box, *, exact: bool = False
-    ) -> tuple[Window, ...]:
+    def load(self, side: Side, box: Box, *, exact: bool = False) -> tuple[Window, ...]:
         """Load all channel blocks of a box; exact: in no narrower type than the tensor has."""
+        source = self.tensors.dy if side == self.dy_side else self.tensors.x
         if box.is_empty or source is None:
             return ()
         to_dtype = "fp32" if exact and source.buffer.dtype == "fp32" else self.builder.dtype

@@ -13,7 +13,7 @@ it is evicted once per slab and, over several slabs, added up in SBUF in fp32. T
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import groupby, product
+from itertools import product
 from typing import TYPE_CHECKING
 
 from conv3d_codegen.lower.tap_chains import Chain, cut_chains
@@ -126,29 +126,34 @@ class WgradLowering:
             if self.writer.connects(chain)
         )
 
-    def slab(
-        self,
-        positions: Box,
-        windows: tuple[Sequence[Window], Sequence[Window]],
-        chains: Sequence[Chain],
-        *,
-        last: bool,
-    ) -> None:
-        """Contract one slab: windows are (stationary, moving) windows per channel block."""
+    def turn_stationary(
+        self, positions: Box, windows: Sequence[Window], chains: Sequence[Chain]
+    ) -> Turned:
+        """Turn the stationary tensor of one slab."""
         spreads = self.spreads(positions)
-        packed = self.plan.stationary_axis is not None
-        partial = any(self._full_position(chain, spreads) is None for chain in chains)
-        stationary = turn(
-            self.builder, "stat_t", windows[0], spreads[0], zero_outside=packed or partial
+        return turn(
+            self.builder, "stat_t", windows, spreads[0], zero_outside=self._reads_zeros(spreads, chains)
         )
-        for block, members in groupby(chains, key=lambda chain: chain.moving_block):
-            held = [w for w in windows[1] if block[0] <= w.channels[0] < block[1]]
-            moving = turn(
-                self.builder, "mov_t", held, spreads[1], zero_outside=packed or partial
-            )
-            self._contract_all(Operands(stationary, moving), list(members), last=last)
 
-    def _contract_all(self, operands: Operands, chains: list[Chain], *, last: bool) -> None:
+    def turn_moving(
+        self, positions: Box, windows: Sequence[Window], chains: Sequence[Chain]
+    ) -> Turned:
+        """Turn the moving channels that a block of chains shares."""
+        spreads = self.spreads(positions)
+        first, stop = chains[0].moving_block
+        held = [window for window in windows if first <= window.channels[0] < stop]
+        return turn(
+            self.builder, "mov_t", held, spreads[1], zero_outside=self._reads_zeros(spreads, chains)
+        )
+
+    def _reads_zeros(self, spreads: tuple[Spreads, Spreads], chains: Sequence[Chain]) -> bool:
+        """Whether any chain reads rows that do not exist: packed taps do, and chains that no position covers."""
+        if self.plan.stationary_axis is not None:
+            return True
+        return any(self._full_position(chain, spreads) is None for chain in chains)
+
+    def contract(self, operands: Operands, chains: Sequence[Chain], *, last: bool) -> None:
+        """Contract a block of chains over one slab; the last slab also writes the results."""
         for start in range(0, len(chains), OPEN_CHAINS):
             group = chains[start : start + OPEN_CHAINS]
             landings = [

@@ -389,9 +389,9 @@ class Pricing:
         filters, rows = self._dgrad_bytes(schedule)
         turned = self._wgrad_bytes(schedule)
         if slabs == 1:
-            return dy + x + max(filters + rows, turned)
+            return dy + x + filters + rows + turned
         sums = schedule.chains_per_pass * 2048 if schedule.wgrad is not None else 0
-        return dy + x + filters + rows + turned + sums
+        return dy + x + filters + rows + 2 * turned + sums
 
     def _window_bytes(self, schedule: Schedule, name: str) -> int:
         problem = self.problem

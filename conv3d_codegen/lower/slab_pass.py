@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One pass over the slabs, software-pipelined: a slab is prepared while the one before is contracted.
+
+Preparing is loading windows, computing dx and turning the operands of dw; contracting is what dw then needs the tensor
+engine for. Turning waits for evictions and contracting does not, so the two are woven into one stream.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from conv3d_codegen.lower.wgrad import Operands
+from conv3d_codegen.lower.windows import narrowed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from conv3d_codegen.lower.pack import PackLowering
+    from conv3d_codegen.lower.slabs import Slab
+    from conv3d_codegen.lower.tap_chains import Chain
+    from conv3d_codegen.lower.turned import Turned
+    from conv3d_codegen.lower.windows import Box, Window
+    from conv3d_codegen.program.program import Item
+
+
+@dataclass(frozen=True, slots=True)
+class Contraction:
+    """A slab whose stationary tensor and first moving channels are turned, and whose dw is still to be contracted."""
+
+    label: str
+    positions: Box
+    moving_windows: tuple[Window, ...]
+    stationary: Turned
+    moving: Turned
+    last: bool
+
+
+class SlabPass:
+    """Emits one pass: the chains of dw that it serves, and in the first pass dx and db too."""
+
+    def __init__(self, pack: PackLowering, chains: Sequence[Chain], number: int) -> None:
+        self.pack, self.builder, self.number = pack, pack.builder, number
+        self.dgrad, self.bgrad = (pack.dgrad, pack.bgrad) if number == 0 else (None, None)
+        self.blocks = [list(group) for _, group in groupby(chains, lambda c: c.moving_block)]
+        self.chains = chains
+        self.windows: tuple[Window, ...] = ()
+
+    def run(self) -> None:
+        """Emit all slabs, and the results of what they complete."""
+        pack = self.pack
+        contracting = [
+            index
+            for index, slab in enumerate(pack.slabs)
+            if pack.wgrad is not None and pack.wgrad.contracts(pack.wgrad.positions(slab))
+        ]
+        if pack.wgrad is not None and not contracting:
+            pack.section("dw", "No tap ever reads an existing row of x: dw is zero.")
+            pack.wgrad.store_zeros(self.chains)
+        pending: Contraction | None = None
+        for index, slab in enumerate(pack.slabs):
+            label = f"slab {index + 1} of {len(pack.slabs)}"
+            if self.number:
+                label = f"pass {self.number + 1}, {label}"
+            last = bool(contracting) and index == contracting[-1]
+            pending = self._slab(slab, label, pending, last=last, contracts=index in contracting)
+        if pending is not None:
+            pack.section(f"{pending.label}: dw")
+            self._contract(pending)
+        if self.bgrad is not None:
+            pack.section("db", "Add the partial sums of all slabs up, round once, store.")
+            self.bgrad.finish(self.windows)
+
+    def _slab(
+        self, slab: Slab, label: str, pending: Contraction | None, *, last: bool, contracts: bool
+    ) -> Contraction | None:
+        """Load and prepare a slab, while the pending one is contracted."""
+        pack, builder = self.pack, self.builder
+        positions = pack.wgrad.positions(slab) if pack.wgrad is not None and contracts else None
+        dy_need, x_need = pack.needs(slab, positions, self.dgrad, self.bgrad)
+        pack.section(f"{label}: load")
+        summed = pack.load(pack.dy_side, dy_need, exact=self.bgrad is not None)
+        self.windows = summed or self.windows
+        multiplies = self.dgrad is not None or positions is not None
+        dy_windows = tuple(narrowed(builder, w) for w in summed if multiplies)
+        by_side = {pack.dy_side: dy_windows, pack.x_side: pack.load(pack.x_side, x_need)}
+        notes = []
+        if pending is not None:
+            notes.append(f"Woven: {pending.label} is contracted meanwhile.")
+        pack.section(f"{label}: dx, operands of dw", *notes)
+        dy_box = pack.box(slab, pack.dy_side)
+        if self.bgrad is not None and not dy_box.is_empty:
+            self.bgrad.slab(dy_box, summed)
+        with builder.captured() as dx:
+            dx_box = pack.box(slab, pack.x_side)
+            if self.dgrad is not None and not dx_box.is_empty:
+                self.dgrad.slab(dx_box, dy_windows)
+        with builder.captured() as turning:
+            prepared = self._turn(label, positions, by_side, last=last)
+        with builder.captured() as preparing:
+            builder.weave(dx, turning)
+        contracted: list[Item] = []
+        if pending is not None:
+            with builder.captured() as contracted:
+                self._contract(pending)
+        builder.weave(contracted, preparing)
+        builder.catch_up()
+        return prepared
+
+    def _turn(
+        self,
+        label: str,
+        positions: Box | None,
+        by_side: dict[str, tuple[Window, ...]],
+        *,
+        last: bool,
+    ) -> Contraction | None:
+        """Turn a slab's stationary tensor and the first block of its moving channels."""
+        wgrad = self.pack.wgrad
+        if wgrad is None or positions is None:
+            return None
+        still, moving = by_side[wgrad.plan.stationary], by_side[wgrad.plan.moving]
+        return Contraction(
+            label,
+            positions,
+            moving,
+            wgrad.turn_stationary(positions, still, self.chains),
+            wgrad.turn_moving(positions, moving, self.blocks[0]),
+            last,
+        )
+
+    def _contract(self, slab: Contraction) -> None:
+        """Contract all blocks of chains; the next block's moving channels are turned meanwhile."""
+        wgrad, builder = self.pack.wgrad, self.builder
+        assert wgrad is not None
+        moving = slab.moving
+        for block, following in zip(self.blocks, [*self.blocks[1:], None], strict=True):
+            with builder.captured() as contracting:
+                wgrad.contract(Operands(slab.stationary, moving), block, last=slab.last)
+            with builder.captured() as turning:
+                if following is not None:
+                    moving = wgrad.turn_moving(slab.positions, slab.moving_windows, following)
+            builder.weave(contracting, turning)
