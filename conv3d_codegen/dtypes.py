@@ -58,13 +58,17 @@ _TABLE = (
 # The types of HBM tensors.
 DTYPES = {row.name: row for row in _TABLE}
 
-# Lives on chip only: 32 bits of storage of which 1 + 8 + 10 count (NKI data type table).
-_TF32 = DType("tf32", "nl.tfloat32", 4, 11, -136, "numpy", "float32")
+# Types that no HBM argument or result has. tf32: 32 bits of storage of which 1 + 8 + 10 count (NKI data
+# type table); int32 holds offsets.
+_INTERNAL = {
+    "tf32": DType("tf32", "nl.tfloat32", 4, 11, -136, "numpy", "float32"),
+    "int32": DType("int32", "nl.int32", 4, 31, 0, "numpy", "int32"),
+}
 
 
 def dtype(name: str) -> DType:
     """Look up a type by name; geometries hold only names that exist."""
-    return _TF32 if name == _TF32.name else DTYPES[name]
+    return _INTERNAL.get(name) or DTYPES[name]
 
 
 def compute_dtype(name: str, math: str) -> str:

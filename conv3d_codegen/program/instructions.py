@@ -7,11 +7,15 @@ by keyword, because positions moved between releases.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from conv3d_codegen.program.views import PatternView, SliceView, move
+
 if TYPE_CHECKING:
-    from conv3d_codegen.program.views import View
+    from collections.abc import Mapping
+
+    from conv3d_codegen.program.views import RunTimeOffset, View
 
 Engine = Literal["vector", "scalar", "gpsimd"]
 
@@ -102,3 +106,28 @@ def reduce_add(dst: View, data: View) -> Instruction:
         ("axis", axis),
     )
     return Instruction("tensor_reduce", arguments, (dst,), (data,), "vector")
+
+
+def iota(dst: View, pattern: tuple[tuple[int, int], ...]) -> Instruction:
+    """dst[0, i] = the i-th value of nested counters: (step, count) pairs, outermost first."""
+    pairs = ", ".join(f"[{step}, {count}]" for step, count in pattern)
+    arguments = (("dst", dst), ("pattern", Symbol(f"[{pairs}]")), ("offset", 0))
+    return Instruction("iota", arguments, (dst,), (), "gpsimd")
+
+
+def moved(instruction: Instruction, moves: Mapping[str, RunTimeOffset]) -> Instruction:
+    """Let an instruction's HBM operands start further on, by name of the tensor."""
+
+    def at(view: View) -> View:
+        by = moves.get(view.buffer.storage.name)
+        return move(view, by) if by is not None else view
+
+    return replace(
+        instruction,
+        arguments=tuple(
+            (name, at(value) if isinstance(value, SliceView | PatternView) else value)
+            for name, value in instruction.arguments
+        ),
+        writes=tuple(at(view) for view in instruction.writes),
+        reads=tuple(at(view) for view in instruction.reads),
+    )

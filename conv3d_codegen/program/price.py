@@ -22,6 +22,7 @@ from conv3d_codegen.targets.cost import (
     matmul_ns,
     memset_ns,
     reduce_ns,
+    select_ns,
     tensor_tensor_ns,
     transpose_ns,
 )
@@ -55,8 +56,8 @@ class EngineTimes:
 def engine_times(program: Program, spec: TargetSpec) -> EngineTimes:
     """Add up what every instruction keeps its engine busy for."""
     totals = Counter(dict.fromkeys(("tensor", "vector", "scalar", "gpsimd", "dma"), 0.0))
-    for instruction in program.instructions():
-        totals[instruction.engine] += instruction_ns(instruction, spec)
+    for times, instruction in program.executed():
+        totals[instruction.engine] += times * instruction_ns(instruction, spec)
     return EngineTimes(tuple(totals.items()))
 
 
@@ -122,6 +123,11 @@ def _reduce(instruction: Instruction, spec: TargetSpec) -> float:
     return reduce_ns(spec, elements_per_partition(data), access(data), access(dst))
 
 
+def _iota(instruction: Instruction, spec: TargetSpec) -> float:
+    (dst,) = instruction.writes
+    return select_ns(spec, elements_per_partition(dst))
+
+
 _PRICES: dict[str, Callable[[Instruction, TargetSpec], float]] = {
     "nc_matmul": _matmul,
     "nc_transpose": _transpose,
@@ -130,4 +136,5 @@ _PRICES: dict[str, Callable[[Instruction, TargetSpec], float]] = {
     "memset": _memset,
     "tensor_tensor": _tensor_tensor,
     "tensor_reduce": _reduce,
+    "iota": _iota,
 }

@@ -2,7 +2,8 @@
 """The kernel before it is text: buffers, instructions and comments, grouped in sections.
 
 Everything a reader of the plan wants to know of a kernel is counted here, before rendering: instructions, MACs, DMA
-bytes, and the SBUF and PSUM footprints by liveness (first to last use in program order).
+bytes, and the SBUF and PSUM footprints by liveness (first to last use in the order of the text, whole loops where
+a tensor outlives an iteration).
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from conv3d_codegen.program.instructions import Instruction
-from conv3d_codegen.program.views import Buffer, elements
+from conv3d_codegen.program.views import Buffer, PatternView, elements
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,13 +35,34 @@ class Comment:
 Item = Buffer | Instruction | Comment  # a Buffer: its allocation, or the reshape if it is an alias
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Loop:
+    """A hardware loop: its body runs for register = 0, step, 2·step, … below stop."""
+
+    register: str
+    stop: int
+    step: int
+    notes: tuple[str, ...]
+
+    @property
+    def iterations(self) -> int:
+        """How often the body runs."""
+        return len(range(0, self.stop, self.step))
+
+
 @dataclass(slots=True)
 class Section:
-    """A titled run of items; a Buffer among them is its allocation."""
+    """A titled run of items; a Buffer among them is its allocation. Neighbours of one loop make up its body."""
 
     title: str
     notes: tuple[str, ...] = ()
     items: list[Item] = field(default_factory=list)
+    loop: Loop | None = None
+
+    @property
+    def times(self) -> int:
+        """How often its instructions are executed."""
+        return self.loop.iterations if self.loop is not None else 1
 
     def instructions(self) -> Iterator[Instruction]:
         """Give the section's instructions in order."""
@@ -56,9 +79,25 @@ class Program:
     sections: tuple[Section, ...]
 
     def instructions(self) -> Iterator[Instruction]:
-        """Give all instructions in program order."""
+        """Give all instructions in the order of the text."""
         for section in self.sections:
             yield from section.instructions()
+
+    def executed(self) -> Iterator[tuple[int, Instruction]]:
+        """Give (how often it is executed, instruction) in the order of the text."""
+        for section in self.sections:
+            yield from ((section.times, instruction) for instruction in section.instructions())
+
+    @property
+    def blocks(self) -> Iterator[tuple[Loop | None, tuple[Section, ...]]]:
+        """Sections outside loops, and bodies of loops, in order."""
+        for loop, sections in groupby(self.sections, key=lambda section: section.loop):
+            yield loop, tuple(sections)
+
+    @property
+    def loops(self) -> tuple[Loop, ...]:
+        """All loops in order."""
+        return tuple(loop for loop, _ in self.blocks if loop is not None)
 
     def buffers(self) -> Iterator[Buffer]:
         """Give all on-chip buffers in order of allocation."""
@@ -72,9 +111,13 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class ProgramCounts:
-    """What the text of a program contains, known before there is text."""
+    """What the text of a program contains and executes, known before there is text.
+
+    instructions and by_name count the text; executed, macs and bytes count every iteration of loops.
+    """
 
     instructions: int
+    executed: int
     by_name: tuple[tuple[str, int], ...]
     macs: int
     dma_bytes_in: int
@@ -86,18 +129,20 @@ class ProgramCounts:
 def count(program: Program) -> ProgramCounts:
     """Count a program: instructions by name, executed MACs, DMA bytes, memory peaks."""
     names: Counter[str] = Counter()
-    macs = bytes_in = bytes_out = 0
-    for instruction in program.instructions():
+    executed = macs = bytes_in = bytes_out = 0
+    for times, instruction in program.executed():
         names[instruction.name] += 1
+        executed += times
         if instruction.name == "nc_matmul":
             stationary, moving = instruction.reads
-            macs += elements(stationary) * math.prod(moving.shape[1:])
+            macs += times * elements(stationary) * math.prod(moving.shape[1:])
         elif instruction.name == "dma_copy":
             (dst,), (src,) = instruction.writes, instruction.reads
-            bytes_in += _hbm_bytes(src)
-            bytes_out += _hbm_bytes(dst)
+            bytes_in += times * _hbm_bytes(src)
+            bytes_out += times * _hbm_bytes(dst)
     return ProgramCounts(
         instructions=names.total(),
+        executed=executed,
         by_name=tuple(sorted(names.items())),
         macs=macs,
         dma_bytes_in=bytes_in,
@@ -108,27 +153,48 @@ def count(program: Program) -> ProgramCounts:
 
 
 def _hbm_bytes(view: View) -> int:
-    if view.buffer.space != "hbm":
+    if view.buffer.space not in ("hbm", "private_hbm"):
         return 0
     return elements(view) * (view.buffer.total_bytes // math.prod(view.buffer.shape))
 
 
 def _peak(program: Program, space: Space, granule: int) -> int:
     """Largest sum of bytes per partition over buffers alive at once, each rounded up to granules."""
-    first: dict[Buffer, int] = {}
-    last: dict[Buffer, int] = {}
-    for position, instruction in enumerate(program.instructions()):
-        for view in (*instruction.writes, *instruction.reads):
-            if view.buffer.space == space:
-                first.setdefault(view.buffer.storage, position)
-                last[view.buffer.storage] = position
     changes: Counter[int] = Counter()
-    for buffer, position in first.items():
+    for buffer, (first, last) in _lifetimes(program, space).items():
         size = -(-buffer.bytes_per_partition // granule) * granule
-        changes[position] += size
-        changes[last[buffer] + 1] -= size
+        changes[first] += size
+        changes[last + 1] -= size
     level = peak = 0
     for position in sorted(changes):
         level += changes[position]
         peak = max(peak, level)
     return peak
+
+
+def _lifetimes(program: Program, space: Space) -> dict[Buffer, tuple[int, int]]:
+    """First and last use of every buffer; what a loop finds on entry lives until the loop ends."""
+    spans: dict[Buffer, tuple[int, int]] = {}
+    position = 0
+    for loop, sections in program.blocks:
+        start = position
+        for section in sections:
+            for instruction in section.instructions():
+                for buffer in _storages(instruction, space):
+                    spans[buffer] = spans.get(buffer, (position, position))[0], position
+                position += 1
+        if loop is not None:
+            for buffer, (first, last) in spans.items():
+                if first < start <= last:
+                    spans[buffer] = first, position - 1
+    return spans
+
+
+def _storages(instruction: Instruction, space: Space) -> Iterator[Buffer]:
+    """Buffers in one memory that an instruction touches."""
+    for view in (*instruction.writes, *instruction.reads):
+        if view.buffer.space == space:
+            yield view.buffer.storage
+        by = view.moved if isinstance(view, PatternView) else None
+        if by is not None and isinstance(by.value, Buffer) and by.value.space == space:
+            yield by.value

@@ -3,13 +3,13 @@
 
 A buffer is a named tensor in HBM, SBUF or PSUM. A view is what one operand of one instruction reads or writes: either
 basic slicing of a buffer (`SliceView`) or an explicit access pattern over an HBM buffer (`PatternView`), the two forms
-that every NKI version from 0.3 on accepts.
+that every NKI version from 0.3 on accepts. In the body of a hardware loop a pattern may start where a run-time value says.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from conv3d_codegen.dtypes import dtype
@@ -17,7 +17,7 @@ from conv3d_codegen.dtypes import dtype
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-Space = Literal["hbm", "sbuf", "psum"]
+Space = Literal["hbm", "private_hbm", "sbuf", "psum"]
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
@@ -98,12 +98,24 @@ class SliceView:
 
 
 @dataclass(frozen=True, slots=True)
+class RunTimeOffset:
+    """A distance known at run time: value · (elements of one index of the tensor's axis `axis`).
+
+    value: name of a loop's register, or a [1, 1] buffer in SBUF.
+    """
+
+    value: str | Buffer
+    axis: int
+
+
+@dataclass(frozen=True, slots=True)
 class PatternView:
-    """An explicit access pattern over a whole buffer."""
+    """An explicit access pattern over a whole buffer; `moved` starts it further on at run time."""
 
     buffer: Buffer
     pairs: tuple[tuple[int, int], ...]
     offset: int
+    moved: RunTimeOffset | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -127,6 +139,18 @@ def _index_item(item: int | slice, extent: int) -> int | Span:
         raise IndexError(f"slice {start}:{stop}:{step} outside an axis of {extent}")
     # The canonical stop is one past the last position, so equal views print equally.
     return Span(start, start + (count - 1) * step + 1, step if count > 1 else 1)
+
+
+def move(view: View, by: RunTimeOffset) -> PatternView:
+    """Let a view of an HBM tensor start further on."""
+    if isinstance(view, PatternView):
+        return replace(view, moved=by)
+    offset, pitch = 0, 1
+    for item, extent in reversed(list(zip(view.index, view.buffer.shape, strict=True))):
+        offset += pitch * (item.start if isinstance(item, Span) else item)
+        pitch *= extent
+    pairs = tuple((step, count) for step, count, _ in _steps(view))
+    return PatternView(view.buffer.storage, pairs, offset, by)
 
 
 def elements(view: View) -> int:
@@ -167,7 +191,7 @@ def _steps(view: View) -> list[tuple[int, int, bool]]:
         return [(step, count, False) for step, count in view.pairs]
     result = []
     pitch = 1
-    on_chip = view.buffer.space != "hbm"
+    on_chip = view.buffer.space in ("sbuf", "psum")
     for axis in reversed(range(len(view.index))):
         item = view.index[axis]
         if isinstance(item, Span):
