@@ -14,6 +14,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from conv3d_codegen.dtypes import dtype
+from conv3d_codegen.plan.blocks import split_upto
 from conv3d_codegen.program.instructions import transpose
 from conv3d_codegen.program.program import PSUM_BANK_BYTES
 
@@ -148,8 +149,8 @@ def turn(
     if zero_outside:
         _zero_entries(builder, turned)
     for window in windows:
-        for sample, column in product(range(n.entries), range(*w.inside)):
-            _turn_plane(builder, turned, window, sample, column)
+        for batch in _batches(builder, turned, window):
+            _turn_batch(builder, turned, window, batch)
     return turned
 
 
@@ -181,46 +182,64 @@ def _blocks(spread: Spread, fold: int) -> Range:
     return (first + skip) // fold, (stop - 1 + skip) // fold + 1
 
 
-def _turn_plane(
-    builder: Builder, turned: Turned, window: Window, sample: int, column: int
-) -> None:
-    """Turn all rows of one sample entry and one W entry, as many blocks per PSUM bank as fit."""
-    _, d, h, w = turned.spreads
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Blocks that share a PSUM bank and one eviction: several W entries or several D blocks, not both."""
+
+    sample: int
+    columns: Range
+    d: Range
+    h: Range
+
+    @property
+    def extents(self) -> tuple[int, int, int]:
+        """W entries, D blocks, H blocks."""
+        columns, d, h = (stop - first for first, stop in (self.columns, self.d, self.h))
+        return columns, d, h
+
+
+def _batches(builder: Builder, turned: Turned, window: Window) -> Iterator[_Batch]:
+    """Fill banks with whole rows of H blocks first, then with the D blocks or W entries beside them."""
+    n, d, h, w = turned.spreads
     f_d, f_h = window.fold
-    width = window.channels[1] - window.channels[0]
-    rows = f_d * f_h * width
+    rows = f_d * f_h * (window.channels[1] - window.channels[0])
     per_bank = PSUM_BANK_BYTES // (rows * dtype(builder.dtype).bytes)
-    h_first, h_stop = _blocks(h, f_h)
-    d_first, d_stop = _blocks(d, f_d)
-    whole_rows = f_d == 1 and 0 < h_stop - h_first <= per_bank
-    d_step = per_bank // (h_stop - h_first) if whole_rows else 1
-    for d_low in range(d_first, d_stop, d_step):
-        d_count = min(d_step, d_stop - d_low)
-        for h_low in range(h_first, h_stop, per_bank):
-            h_count = min(per_bank, h_stop - h_low)
-            shape = (turned.positions, d_count, h_count, rows)
-            landing = builder.allocate("t_ps", shape, builder.dtype, "psum")
-            for i, j in product(range(d_count), range(h_count)):
-                data = _data(turned.spreads, window, (sample, d_low + i, h_low + j, column))
-                builder.add(transpose(landing[:, i, j, :], data))
-            lane = sample * w.entries + column
-            box = (lane, (d_low, d_count), (h_low, h_count))
-            _evict(builder, turned, window, landing, box)
+    h_blocks, d_blocks = _blocks(h, f_h), _blocks(d, f_d)
+    height = min(per_bank, max(1, h_blocks[1] - h_blocks[0]))
+    beside = per_bank // height if height >= h_blocks[1] - h_blocks[0] else 1
+    along_d = f_d == 1 and d_blocks[1] - d_blocks[0] > 1
+    d_step, w_step = (beside, 1) if along_d else (1, beside)
+    for sample in range(n.entries):
+        for columns in split_upto(w.inside, w_step):
+            for d_range, h_range in product(
+                split_upto(d_blocks, d_step), list(split_upto(h_blocks, height))
+            ):
+                yield _Batch(sample, columns, d_range, h_range)
+
+
+def _turn_batch(builder: Builder, turned: Turned, window: Window, batch: _Batch) -> None:
+    """Transpose the blocks of a batch into one bank and copy them to their entries."""
+    f_d, f_h = window.fold
+    rows = f_d * f_h * (window.channels[1] - window.channels[0])
+    columns, d_count, h_count = batch.extents
+    shape = (turned.positions, columns * d_count, h_count, rows)
+    landing = builder.allocate("t_ps", shape, builder.dtype, "psum")
+    blocks = product(range(*batch.columns), range(*batch.d), range(*batch.h))
+    for number, (column, d, h) in enumerate(blocks):
+        data = _data(turned.spreads, window, (batch.sample, d, h, column))
+        outer, inner = divmod(number, h_count)
+        builder.add(transpose(landing[:, outer, inner, :], data))
+    _evict(builder, turned, window, landing, batch)
 
 
 def _evict(
-    builder: Builder,
-    turned: Turned,
-    window: Window,
-    landing: Buffer,
-    box: tuple[int, Range, Range],
+    builder: Builder, turned: Turned, window: Window, landing: Buffer, batch: _Batch
 ) -> None:
     """Copy a bank of turned blocks to their entries.
 
     The rows of a fold along H are neighbours in the entries too, so one copy serves them all, unless other channel
     blocks lie between them.
     """
-    lane, (d_low, d_count), (h_low, h_count) = box
     f_d, f_h = window.fold
     width = window.channels[1] - window.channels[0]
     c0 = window.channels[0] - turned.first_channel
@@ -228,13 +247,16 @@ def _evict(
     if f_h > 1 and width == target.shape[4]:
         n, d, h, _ = target.shape[1:]
         target, joint = builder.alias(target, (turned.positions, n, d, h // f_h, f_h * width)), f_h
-    part = joint * width
+    part, apart = joint * width, f_h // joint
+    lanes = slice(*(batch.sample * turned.spreads[3].entries + column for column in batch.columns))
+    columns, d_count, h_count = batch.extents
     for u in range(f_d):
-        entry = d_low * f_d + u
-        for v in range(f_h // joint):
-            first = h_low * (f_h // joint) + v
-            span = slice(first, first + (h_count - 1) * (f_h // joint) + 1, f_h // joint)
-            dst = target[:, lane, entry : entry + d_count, span, c0 : c0 + part]
+        entry = batch.d[0] * f_d + u
+        outer = (lanes, entry) if columns > 1 else (lanes.start, slice(entry, entry + d_count))
+        for v in range(apart):
+            first = batch.h[0] * apart + v
+            span = slice(first, first + (h_count - 1) * apart + 1, apart)
+            dst = target[(slice(None), *outer, span, slice(c0, c0 + part))]
             start = (u * f_h + v) * width
             builder.copy(dst, landing[:, :, :, start : start + part])
 
