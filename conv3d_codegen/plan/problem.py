@@ -87,6 +87,7 @@ class Problem:
         return (self.batch, self.out_channels, *self.out_size)
 
 
+MOST_ROWS = 16
 PARTITIONS = 128  # of SBUF, and rows and columns of the PE array: AWS NKI architecture guides
 
 
@@ -99,6 +100,14 @@ def _passes_through(axis: AxisGeometry) -> bool:
 
 def _line(size: int) -> AxisGeometry:
     return AxisGeometry(size=size, kernel=1, stride=1, dilation=1, pad_before=0, pad_after=0)
+
+
+def _rows_of_line(size: int, channels: int) -> int:
+    """Cut a line that no tap looks along into rows, enough to fold tensors of few channels to full partitions."""
+    rows = 1
+    while rows < MOST_ROWS and 2 * rows * channels <= PARTITIONS and size % (2 * rows) == 0:
+        rows *= 2
+    return rows
 
 
 def problem_of(geometry: ConvGeometry) -> Problem:
@@ -115,6 +124,9 @@ def problem_of(geometry: ConvGeometry) -> Problem:
     wide, narrow = contraction.wide_channels // groups, contraction.narrow_channels // groups
     most = max(1, PARTITIONS // max(wide, narrow))
     pack = split_even(groups, min(most, groups))
+    if depth == height == _line(1) and _passes_through(width):
+        rows = _rows_of_line(width.size, pack * min(wide, narrow))
+        height, width = _line(rows), _line(width.size // rows)
     return Problem(
         batch=geometry.batch,
         in_channels=wide * pack,
