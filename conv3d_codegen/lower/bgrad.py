@@ -7,13 +7,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from conv3d_codegen.lower.windows import Box
+from conv3d_codegen.lower.cores import add_other_core
 from conv3d_codegen.plan.blocks import ceil_div, split_even, split_upto
-from conv3d_codegen.program.instructions import dma_copy, reduce_add
+from conv3d_codegen.program.instructions import dma_copy, reduce_add, tensor_add
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from conv3d_codegen.lower.builder import Builder
+    from conv3d_codegen.lower.tensors import Vector
     from conv3d_codegen.lower.windows import Window
     from conv3d_codegen.program.views import Buffer
 
@@ -23,18 +25,19 @@ PIECE = 2048  # positions per reduction: about 2 us of Vector, so that evictions
 
 @dataclass(slots=True)
 class BgradLowering:
-    """Emits db: one column of partial sums per slab and sample, reduced at the end.
+    """Emits db: one column of partial sums per piece, reduced at the end; in loops, one column that all pieces add to.
 
-    first_channel: where the pack's channels start in db.
+    exchanges: whether the other core has the rest of the sum.
     boxes: dy rows of all slabs.
     """
 
     builder: Builder
-    db: Buffer
+    db: Vector
     out_dtype: str
-    first_channel: int
+    exchanges: bool
     boxes: tuple[Box, ...]
     fold: tuple[int, int]
+    is_rolled: bool
     sums: dict[int, Buffer] = field(default_factory=dict)
     _used: int = 0
 
@@ -63,9 +66,7 @@ class BgradLowering:
 
     def _reduce(self, number: int, window: Window, box: Box) -> None:
         if number not in self.sums:
-            columns = sum(1 for slab in self.boxes for _ in self._pieces(slab))
-            shape = (window.buffer.shape[0], columns)
-            self.sums[number] = self.builder.allocate("db_part", shape, "fp32", "sbuf")
+            self.sums[number] = self._open(window.buffer.shape[0])
         (d_origin, h_origin), (f_d, f_h) = window.block_origin, window.fold
         data = window.buffer[
             :,
@@ -74,8 +75,24 @@ class BgradLowering:
             box.h[0] // f_h - h_origin : ceil_div(box.h[1], f_h) - h_origin,
             box.w[0] - window.box.w[0] : box.w[1] - window.box.w[0],
         ]
+        if self.is_rolled:
+            total = self.sums[number].whole()
+            column = self.builder.allocate("db_piece", total.shape, "fp32", "sbuf").whole()
+            self.builder.defer(reduce_add(column, data))
+            self.builder.defer(tensor_add(total, total, column, "vector"))
+            return
         column = self.sums[number][:, self._used : self._used + 1]
         self.builder.defer(reduce_add(column, data))
+
+    def _open(self, rows: int) -> Buffer:
+        """Declare the partial sums of one block of channels."""
+        if self.is_rolled:
+            with self.builder.outside():
+                total = self.builder.allocate("db_part", (rows, 1), "fp32", "sbuf")
+                self.builder.zero(total.whole())
+            return total
+        columns = sum(1 for slab in self.boxes for _ in self._pieces(slab))
+        return self.builder.allocate("db_part", (rows, columns), "fp32", "sbuf")
 
     def finish(self, windows: tuple[Window, ...]) -> None:
         """Add the partial sums up, bring folded rows together, round and store."""
@@ -85,10 +102,11 @@ class BgradLowering:
             rows = window.fold[0] * window.fold[1]
             if rows > 1:
                 total = self._total(self._unfold(total, rows, c1 - c0))
+            if self.exchanges:
+                total = add_other_core(self.builder, total)
             rounded = self.builder.allocate("db_out", (c1 - c0, 1), self.out_dtype, "sbuf")
             self.builder.copy(rounded.whole(), total.whole())
-            dst = self.db.pattern(((1, c1 - c0), (1, 1)), self.first_channel + c0)
-            self.builder.add(dma_copy(dst, rounded.whole()))
+            self.builder.add(dma_copy(self.db.view(window.channels), rounded.whole()))
 
     def _total(self, parts: Buffer) -> Buffer:
         total = self.builder.allocate("db_sum", (parts.shape[0], 1), "fp32", "sbuf")

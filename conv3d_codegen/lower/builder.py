@@ -4,23 +4,33 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from conv3d_codegen.program.instructions import Instruction, memset, tensor_copy
+from conv3d_codegen.program.instructions import Instruction, memset, moved, tensor_copy
 from conv3d_codegen.program.price import access, instruction_ns
 from conv3d_codegen.program.program import Comment, Section
 from conv3d_codegen.program.views import Buffer, elements_per_partition
 from conv3d_codegen.targets.cost import copy_ns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from conv3d_codegen.program.instructions import Engine
-    from conv3d_codegen.program.program import Item
-    from conv3d_codegen.program.views import Space, View
+    from conv3d_codegen.program.program import Assignment, Item, Loop
+    from conv3d_codegen.program.views import RunTimeOffset, Space, View
     from conv3d_codegen.targets import TargetSpec
+
+
+@dataclass(slots=True)
+class _OpenLoop:
+    """A loop whose body is being built: what stands before it, the body's own tensors, moved HBM tensors."""
+
+    loop: Loop
+    carried: Section
+    tensors: set[Buffer] = field(default_factory=set)
+    offsets: dict[str, RunTimeOffset] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -34,10 +44,41 @@ class Builder:
     _busy_ns: Counter[str] = field(default_factory=Counter)
     _deferred: deque[Instruction] = field(default_factory=deque)
     _aliases: dict[tuple[Buffer, tuple[int, ...]], Buffer] = field(default_factory=dict)
+    _loop: _OpenLoop | None = None
 
     def section(self, title: str, *notes: str) -> None:
         """Open a new section; later items go there."""
-        self.sections.append(Section(title, notes))
+        loop = self._loop.loop if self._loop is not None else None
+        self.sections.append(Section(title, notes, loop=loop))
+
+    @contextmanager
+    def loop(self, loop: Loop) -> Iterator[None]:
+        """Put the sections that are opened inside into a loop's body."""
+        self.section("carried", "Tensors that outlive an iteration.")
+        self._loop = _OpenLoop(loop, self.sections[-1])
+        try:
+            yield
+        finally:
+            self._loop = None
+
+    def move(self, offsets: Mapping[str, RunTimeOffset]) -> None:
+        """From here to the end of the loop, HBM tensors are addressed further on, by name."""
+        assert self._loop is not None
+        self._loop.offsets.update(offsets)
+
+    @contextmanager
+    def outside(self) -> Iterator[None]:
+        """Put what is built inside before the loop, if there is one: what must outlive an iteration."""
+        loop, self._loop = self._loop, None
+        if loop is None:
+            yield
+            return
+        self.sections.append(loop.carried)
+        try:
+            yield
+        finally:
+            self.sections.pop()
+            self._loop = loop
 
     @contextmanager
     def captured(self) -> Iterator[list[Item]]:
@@ -70,13 +111,23 @@ class Builder:
         """Add a comment line."""
         self.sections[-1].items.append(Comment(text))
 
+    def assign(self, assignment: Assignment) -> None:
+        """Name an expression."""
+        self.sections[-1].items.append(assignment)
+
     def allocate(self, stem: str, shape: tuple[int, ...], dtype: str, space: Space) -> Buffer:
         """Declare an on-chip tensor under a name that no other tensor has."""
+        buffer = Buffer(self.unused_name(stem), shape, dtype, space)
+        self.sections[-1].items.append(buffer)
+        if self._loop is not None:
+            self._loop.tensors.add(buffer)
+        return buffer
+
+    def unused_name(self, stem: str) -> str:
+        """Number a stem."""
         serial = self._serials[stem]
         self._serials[stem] += 1
-        buffer = Buffer(f"{stem}_{serial}", shape, dtype, space)
-        self.sections[-1].items.append(buffer)
-        return buffer
+        return f"{stem}_{serial}"
 
     def alias(self, buffer: Buffer, shape: tuple[int, ...]) -> Buffer:
         """Name a buffer in another shape; asking again gives the same name."""
@@ -86,11 +137,15 @@ class Builder:
             self._serials[stem] += 1
             alias = Buffer(f"{stem}{serial or ''}", shape, buffer.dtype, buffer.space, buffer)
             self._aliases[buffer, shape] = alias
-            self.sections[-1].items.append(alias)
+            is_local = self._loop is not None and buffer in self._loop.tensors
+            with nullcontext() if is_local else self.outside():
+                self.sections[-1].items.append(alias)
         return self._aliases[buffer, shape]
 
     def add(self, instruction: Instruction) -> None:
         """Append one instruction."""
+        if self._loop is not None and instruction.engine == "dma":
+            instruction = moved(instruction, self._loop.offsets)
         self.sections[-1].items.append(instruction)
         if instruction.engine in ("vector", "scalar"):
             self._busy_ns[instruction.engine] += instruction_ns(instruction, self.target)

@@ -243,15 +243,20 @@ class DgradLowering:
         """Start a tile that no single tap covers: 0 · 0 over all of it."""
         shape = landing.shape[1:]
         if shape not in self.zeros:
-            self.builder.comment("no single tap covers a tile of this shape: open it with 0 · 0")
-            stationary = self.builder.allocate("zero_w", (1, 128), self.builder.dtype, "sbuf")
-            moving = self.builder.allocate("zero_x", (1, *shape), self.builder.dtype, "sbuf")
-            self.builder.zero(stationary.whole())
-            self.builder.zero(moving.whole())
-            self.zeros[shape] = (stationary, moving)
+            with self.builder.outside():
+                self.zeros[shape] = self._zero_operands(shape)
         stationary, moving = self.zeros[shape]
         row = stationary[:, 0 : landing.shape[0]]
         self.builder.add(matmul(landing.whole(), row, moving.whole(), accumulate=False))
+
+    def _zero_operands(self, shape: tuple[int, ...]) -> tuple[Buffer, Buffer]:
+        builder = self.builder
+        builder.comment("no single tap covers a tile of this shape: open it with 0 · 0")
+        stationary = builder.allocate("zero_w", (1, 128), builder.dtype, "sbuf")
+        moving = builder.allocate("zero_x", (1, *shape), builder.dtype, "sbuf")
+        builder.zero(stationary.whole())
+        builder.zero(moving.whole())
+        return stationary, moving
 
     def _out_view(self, out: Buffer, box: Box, tile: Tile) -> SliceView:
         """Where a tile's dx rows lie in the slab's output buffer."""

@@ -3,19 +3,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from conv3d_codegen.dtypes import compute_dtype
 from conv3d_codegen.geometry.layouts import activation_shape, filter_shape
 from conv3d_codegen.lower.builder import Builder
+from conv3d_codegen.lower.cores import select_outputs
 from conv3d_codegen.lower.pack import PackLowering
-from conv3d_codegen.lower.tensors import Activation, FilterTensor, Tensors
+from conv3d_codegen.lower.tensors import Activation, FilterTensor, Tensors, Vector
 from conv3d_codegen.program.program import Program
 from conv3d_codegen.program.views import Buffer
 from conv3d_codegen.targets import target
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from conv3d_codegen.geometry import ConvGeometry
     from conv3d_codegen.plan.problem import Problem
     from conv3d_codegen.plan.schedule import Schedule
@@ -26,13 +29,14 @@ Range = tuple[int, int]
 def lower(geometry: ConvGeometry, problem: Problem, schedule: Schedule) -> Program:
     """Build the program that carries a schedule out."""
     builder = Builder(target(geometry.target), compute_dtype(geometry.dtype, geometry.math))
-    builder.section("views", "HBM tensors in the shape that the schedule works on.")
     interface = _interface(geometry)
-    shaped = _shape(builder, geometry, problem, interface)
+    stored = select_outputs(builder, problem, interface.outputs)
+    builder.section("views", "HBM tensors in the shape that the schedule works on.")
+    shaped = _shape(builder, geometry, problem, (*interface.parameters, *stored.values()))
     packs = list(problem.packs())
-    for number, (groups, pack) in enumerate(packs):
+    for groups, pack in packs:
         label = f"groups {groups[0]} to {groups[1] - 1}: " if len(packs) > 1 else ""
-        tensors = _tensors(geometry, shaped, groups)
+        tensors = _tensors(geometry, problem, shaped, groups)
         PackLowering(builder, pack, schedule, tensors, geometry.out_dtype, label).run()
     return Program(
         geometry.module_name(),
@@ -66,7 +70,7 @@ def _interface(geometry: ConvGeometry) -> _Interface:
 
 
 def _shape(
-    builder: Builder, geometry: ConvGeometry, problem: Problem, interface: _Interface
+    builder: Builder, geometry: ConvGeometry, problem: Problem, buffers: Sequence[Buffer]
 ) -> dict[str, Buffer]:
     """Give every tensor five axes: those that the user's rank lacks, and those that were merged."""
     x_size, dy_size = problem.in_size, problem.out_size
@@ -83,56 +87,75 @@ def _shape(
         contraction.wide_channels // geometry.groups,
         problem.kernel,
     )
-    buffers = dict(zip(("dy", "x", "filters"), interface.parameters, strict=True))
-    buffers |= interface.outputs
-    shapes = {"dy": dy, "x": x, "filters": w, "dx": x, "dw": w}
-    if "dw" not in interface.outputs:
-        del buffers["x"]
-    if "dx" not in interface.outputs:
-        del buffers["filters"]
+    shapes = {"dy": dy, "x": x, "filters": w, "dx": x, "dw": w, "db": geometry.db_shape}
     # Access patterns address the tensor itself; only what is sliced gets a name in its new shape.
-    sliced = {"dw"} if geometry.layout == "NDHWC" else {"dy", "x", "dx", "dw"}
-    for name, shape in shapes.items():
-        if name in buffers and buffers[name].shape != shape:
-            base = buffers[name]
-            if name in sliced:
-                buffers[name] = builder.alias(base, shape)
-            else:
-                buffers[name] = Buffer(base.name, shape, base.dtype, "hbm", base)
-    return buffers
+    halved = {"batch": {"dy", "x", "dx"}, "x channels": {"x", "dx", "dw"}, "nothing": set()}
+    sliced = {"dy", "x", "dx", "dw"} - halved.get(problem.share, {"dy", "x", "dx", "dw"})
+    if geometry.layout == "NDHWC":
+        sliced &= {"dw"}
+    names = ("dy", "x", "filters", *geometry.gradients)
+    unused = {"x": "dw", "filters": "dx"}  # inputs that only one gradient reads
+    shaped = {}
+    for name, buffer in zip(names, buffers, strict=True):
+        shape = shapes[name]
+        if unused.get(name, name) not in names:
+            continue
+        if buffer.shape == shape:
+            shaped[name] = buffer
+        elif name in sliced:
+            shaped[name] = builder.alias(buffer, shape)
+        else:
+            shaped[name] = Buffer(buffer.name, shape, buffer.dtype, "hbm", buffer)
+    return shaped
 
 
-def _tensors(geometry: ConvGeometry, shaped: dict[str, Buffer], groups: Range) -> Tensors:
+def _tensors(
+    geometry: ConvGeometry, problem: Problem, shaped: dict[str, Buffer], groups: Range
+) -> Tensors:
     """Point at the channels of one pack in all tensors."""
-    per_group = {
-        "x": geometry.in_channels // geometry.groups,
-        "dy": geometry.out_channels // geometry.groups,
-    }
-    per_group["dx"] = per_group["x"]
-    last = geometry.layout == "NDHWC"
     contraction = geometry.as_correlation()
-    activations = {
-        name: Activation(shaped[name], name, last, groups[0] * channels)
-        for name, channels in per_group.items()
-        if name in shaped
-    }
-    filters = {
-        name: FilterTensor(
-            shaped[name],
-            geometry.filter_layout,
-            contraction.wide_channels // geometry.groups,
-            contraction.narrow_channels // geometry.groups,
-            groups,
-        )
-        for name in ("filters", "dw")
-        if name in shaped
-    }
+    channels = {"x": geometry.in_channels, "dy": geometry.out_channels, "dx": geometry.in_channels}
+    activations = {}
+    for name, count in channels.items():
+        if name in shaped:
+            first = groups[0] * (count // geometry.groups)
+            whole = Activation(shaped[name], name, geometry.layout == "NDHWC", first, 0)
+            activations[name] = replace(whole, core_step=_activation_step(problem, whole))
+    filters = {}
+    for name in ("filters", "dw"):
+        if name in shaped:
+            whole_filters = FilterTensor(
+                shaped[name],
+                geometry.filter_layout,
+                problem.in_channels // problem.groups,
+                problem.out_channels // problem.groups,
+                groups,
+                0,
+            )
+            step = _filter_step(problem, whole_filters, contraction.narrow_channels)
+            filters[name] = replace(whole_filters, core_step=step)
+    out_per_group = geometry.out_channels // geometry.groups
+    db_step = geometry.out_channels // 2 if problem.share == "groups" else 0
     return Tensors(
         dy=activations["dy"],
         x=activations.get("x"),
         dx=activations.get("dx"),
         filters=filters.get("filters"),
         dw=filters.get("dw"),
-        db=shaped.get("db"),
-        first_out_channel=groups[0] * per_group["dy"],
+        db=Vector(shaped["db"], groups[0] * out_per_group, db_step) if "db" in shaped else None,
     )
+
+
+def _activation_step(problem: Problem, tensor: Activation) -> int:
+    """Elements from the first core's half of an activation to the second one's."""
+    if problem.share == "batch":
+        return problem.batch * tensor.pitches[0]
+    halved = problem.share == "groups" or (problem.share == "x channels" and tensor.stem != "dy")
+    return tensor.channels // 2 * tensor.channel_pitch if halved else 0
+
+
+def _filter_step(problem: Problem, tensor: FilterTensor, narrow_channels: int) -> int:
+    """Elements from the first core's half of the filters to the second one's."""
+    if problem.share == "groups" or (problem.share == "x channels" and problem.transposed):
+        return narrow_channels // 2 * tensor.pitches["narrow"]
+    return tensor.wide * tensor.pitches["wide"] if problem.share == "x channels" else 0

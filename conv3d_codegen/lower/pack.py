@@ -8,22 +8,26 @@ from typing import TYPE_CHECKING
 from conv3d_codegen.lower.bgrad import BgradLowering
 from conv3d_codegen.lower.dgrad import DgradLowering
 from conv3d_codegen.lower.filters import FilterSource
+from conv3d_codegen.lower.loops import iterations
 from conv3d_codegen.lower.slab_pass import SlabPass
-from conv3d_codegen.lower.slabs import NOTHING, cut_slabs
+from conv3d_codegen.lower.slabs import NOTHING, cut_slab
 from conv3d_codegen.lower.wgrad import WgradLowering
 from conv3d_codegen.lower.wgrad_result import ResultWriter
 from conv3d_codegen.lower.windows import load_window
 from conv3d_codegen.plan.blocks import channel_blocks
 from conv3d_codegen.plan.correlation import correlation_axis
+from conv3d_codegen.plan.grid import slab_groups
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
     from conv3d_codegen.lower.builder import Builder
     from conv3d_codegen.lower.slabs import Slab
     from conv3d_codegen.lower.tap_chains import Chain
     from conv3d_codegen.lower.tensors import Tensors
     from conv3d_codegen.lower.windows import Box, Window
+    from conv3d_codegen.plan.grid import Index, SlabGroup
     from conv3d_codegen.plan.problem import Problem
     from conv3d_codegen.plan.schedule import Schedule, Side
 
@@ -42,7 +46,7 @@ class PackLowering:
     ) -> None:
         self.builder, self.problem, self.schedule = builder, problem, schedule
         self.tensors, self.out_dtype, self.label = tensors, out_dtype, label
-        self.slabs = tuple(cut_slabs(problem, schedule.slabs))
+        self.groups = slab_groups(problem, schedule)
         self.dy_side: Side = "wide" if problem.transposed else "narrow"
         self.x_side: Side = "narrow" if problem.transposed else "wide"
         self.blocks: dict[Side, tuple[tuple[int, int], ...]] = {
@@ -97,21 +101,30 @@ class PackLowering:
         axes = (depth, height, width)
         channels = (problem.out_channels, problem.in_channels)
         ordered = channels if plan.moving == "wide" else channels[::-1]
-        writer = ResultWriter(self.builder, axes, self.tensors.dw, self.out_dtype, plan.stationary)
+        writer = ResultWriter(
+            self.builder,
+            axes,
+            self.tensors.dw,
+            self.out_dtype,
+            plan.stationary,
+            problem.exchanges,
+        )
         return WgradLowering(self.builder, plan, axes, ordered, writer)
 
     def _bgrad(self) -> BgradLowering | None:
         tensors = self.tensors
         if not self.schedule.bgrad or tensors.db is None:
             return None
-        boxes = tuple(self.box(slab, self.dy_side) for slab in self.slabs)
+        slabs = (self.slab(index) for group in self.groups for index in group.slabs)
+        boxes = tuple(self.box(slab, self.dy_side) for slab in slabs)
         return BgradLowering(
             self.builder,
             tensors.db,
             self.out_dtype,
-            tensors.first_out_channel,
+            self.problem.exchanges,
             tuple(box for box in boxes if not box.is_empty),
             self.folds[self.dy_side],
+            is_rolled=bool(self.schedule.rolled),
         )
 
     # --- passes over the slabs -----------------------------------------------------------------
@@ -123,6 +136,14 @@ class PackLowering:
         per_pass = self.schedule.chains_per_pass
         chains = self.wgrad.chains()
         return [chains[i : i + per_pass] for i in range(0, len(chains), per_pass)]
+
+    def slab(self, index: Index) -> Slab:
+        """Cut one slab."""
+        return cut_slab(self.problem, self.schedule.slabs, index)
+
+    def iterations(self, group: SlabGroup) -> AbstractContextManager[None]:
+        """Open the loop over a group of slabs, if it is one."""
+        return iterations(self.builder, self.tensors, self.problem, self.schedule, group)
 
     def box(self, slab: Slab, side: Side) -> Box:
         """Give a slab's rows of one side."""

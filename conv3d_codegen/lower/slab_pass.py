@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from conv3d_codegen.lower.tap_chains import Chain
     from conv3d_codegen.lower.turned import Turned
     from conv3d_codegen.lower.windows import Box, Window
+    from conv3d_codegen.plan.grid import Index, SlabGroup
     from conv3d_codegen.program.program import Item
 
 
@@ -46,31 +47,54 @@ class SlabPass:
         self.blocks = [list(group) for _, group in groupby(chains, lambda c: c.moving_block)]
         self.chains = chains
         self.windows: tuple[Window, ...] = ()
+        self._started = 0
 
     def run(self) -> None:
         """Emit all slabs, and the results of what they complete."""
         pack = self.pack
-        contracting = [
-            index
-            for index, slab in enumerate(pack.slabs)
-            if pack.wgrad is not None and pack.wgrad.contracts(pack.wgrad.positions(slab))
-        ]
+        slabs = [index for group in pack.groups for index in group.slabs]
+        contracting = [index for index in slabs if self._contracts(index)]
         if pack.wgrad is not None and not contracting:
             pack.section("dw", "No tap ever reads an existing row of x: dw is zero.")
             pack.wgrad.store_zeros(self.chains)
-        pending: Contraction | None = None
-        for index, slab in enumerate(pack.slabs):
-            label = f"slab {index + 1} of {len(pack.slabs)}"
-            if self.number:
-                label = f"pass {self.number + 1}, {label}"
-            last = bool(contracting) and index == contracting[-1]
-            pending = self._slab(slab, label, pending, last=last, contracts=index in contracting)
-        if pending is not None:
-            pack.section(f"{pending.label}: dw")
-            self._contract(pending)
+        sums_up = bool(pack.schedule.rolled and contracting)
+        if sums_up and pack.wgrad is not None:
+            pack.section(f"{self._label}sums of dw", "Every slab adds to them.")
+            pack.wgrad.open_sums(self.chains)
+        last = None if sums_up or not contracting else contracting[-1]
+        for group in pack.groups:
+            with pack.iterations(group):
+                self._group(group, len(slabs), last)
+        if sums_up and pack.wgrad is not None:
+            pack.section(f"{self._label}dw", "Round and store the sums.")
+            pack.wgrad.write_sums(self.chains)
         if self.bgrad is not None:
             pack.section("db", "Add the partial sums of all slabs up, round once, store.")
             self.bgrad.finish(self.windows)
+
+    @property
+    def _label(self) -> str:
+        return f"pass {self.number + 1}, " if self.number else ""
+
+    def _contracts(self, index: Index) -> bool:
+        """Whether a slab adds anything to dw."""
+        wgrad = self.pack.wgrad
+        return wgrad is not None and wgrad.contracts(wgrad.positions(self.pack.slab(index)))
+
+    def _group(self, group: SlabGroup, count: int, last: Index | None) -> None:
+        """Emit the slabs of one iteration of a loop, or those that stand once."""
+        pack = self.pack
+        pending: Contraction | None = None
+        for index in group.slabs:
+            label = f"{self._label}slab {self._started + 1} of {count}"
+            if group.iterations > 1:
+                label += " kinds"
+            self._started += 1
+            slab, contracts = pack.slab(index), self._contracts(index)
+            pending = self._slab(slab, label, pending, last=index == last, contracts=contracts)
+        if pending is not None:
+            pack.section(f"{pending.label}: dw")
+            self._contract(pending)
 
     def _slab(
         self, slab: Slab, label: str, pending: Contraction | None, *, last: bool, contracts: bool

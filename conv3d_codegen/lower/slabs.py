@@ -4,20 +4,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import product
 from typing import TYPE_CHECKING
 
 from conv3d_codegen.lower.windows import Box
-from conv3d_codegen.plan.blocks import split_upto
+from conv3d_codegen.plan.grid import AxisCuts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from conv3d_codegen.geometry import AxisGeometry
+    from conv3d_codegen.plan.grid import Index
     from conv3d_codegen.plan.problem import Problem
     from conv3d_codegen.plan.schedule import SlabPlan
-
-Range = tuple[int, int]
 
 NOTHING = Box((0, 0), (0, 0), (0, 0), (0, 0))
 
@@ -30,33 +25,13 @@ class Slab:
     wide: Box
 
 
-def cut_slabs(problem: Problem, plan: SlabPlan) -> Iterator[Slab]:
-    """Cut N, D, H, W in pieces of the planned sizes.
-
-    Windows and what they read share one coordinate, q: window o has q = o, the rows i of the padded wide tensor have
-    i + pad in [q·stride, (q + 1)·stride). The first and last piece of an axis take what lies beyond.
-    """
-    samples = list(split_upto((0, problem.batch), plan.sizes[0]))
-    cuts: list[list[tuple[Range, Range]]] = []
-    for axis, size in zip(problem.axes, plan.sizes[1:], strict=True):
-        last_row = (axis.size - 1 + axis.pad_before) // axis.stride
-        pieces = list(split_upto((0, max(axis.out, last_row + 1)), size))
-        cuts.append([(_windows(axis, piece), _rows(axis, piece)) for piece in pieces])
-    for sample, d, h, w in product(samples, *cuts):
-        yield Slab(
-            narrow=Box(sample, d[0], h[0], w[0]),
-            wide=Box(sample, d[1], h[1], w[1]),
-        )
-
-
-def _windows(axis: AxisGeometry, piece: Range) -> Range:
-    """Windows of a piece."""
-    low, high = piece
-    return min(low, axis.out), min(high, axis.out)
-
-
-def _rows(axis: AxisGeometry, piece: Range) -> Range:
-    """Rows of the wide tensor in a piece."""
-    low = max(0, piece[0] * axis.stride - axis.pad_before)
-    high = min(axis.size, piece[1] * axis.stride - axis.pad_before)
-    return low, max(low, high)
+def cut_slab(problem: Problem, plan: SlabPlan, index: Index) -> Slab:
+    """Cut one slab out of the grid of the planned sizes."""
+    first = index[0] * plan.sizes[0]
+    samples = first, min(first + plan.sizes[0], problem.batch)
+    cuts = [AxisCuts(*pair) for pair in zip(problem.axes, plan.sizes[1:], strict=True)]
+    pieces = list(zip(cuts, index[1:], strict=True))
+    return Slab(
+        Box(samples, *(cut.narrow(position) for cut, position in pieces)),
+        Box(samples, *(cut.wide(position) for cut, position in pieces)),
+    )

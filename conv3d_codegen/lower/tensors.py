@@ -22,12 +22,14 @@ class Activation:
     """x, dy or dx: [N, C, D, H, W], or [N, D, H, W, C] with channels last.
 
     first_channel: where the pack's channels start; all channels named below count from there.
+    core_step: elements from the first core's part to the second one's.
     """
 
     buffer: Buffer
     stem: str
     channels_last: bool
     first_channel: int
+    core_step: int
 
     @property
     def size(self) -> tuple[int, int, int]:
@@ -35,20 +37,36 @@ class Activation:
         d, h, w = self.buffer.shape[1:4] if self.channels_last else self.buffer.shape[2:5]
         return d, h, w
 
+    @property
+    def channels(self) -> int:
+        """Channels of the whole tensor."""
+        return self.buffer.shape[4 if self.channels_last else 1]
+
+    @property
+    def channel_pitch(self) -> int:
+        """Elements from one channel to the next."""
+        return 1 if self.channels_last else math.prod(self.size)
+
+    @property
+    def pitches(self) -> tuple[int, int, int, int]:
+        """Elements from one index of N, D, H, W to the next."""
+        shape = self.buffer.shape
+        spatial = 1 if self.channels_last else 2
+        n, d, h, w = (math.prod(shape[axis + 1 :]) for axis in (0, *range(spatial, spatial + 3)))
+        return n, d, h, w
+
     def view(self, sample: int, channels: Range, spans: tuple[slice, slice, slice]) -> View:
         """Give [C, D, H, W] of one sample."""
         c0, c1 = (self.first_channel + channel for channel in channels)
-        if not self.channels_last:
+        if not self.channels_last and not self.core_step:
             return self.buffer[(sample, slice(c0, c1), *spans)]
-        channel_count = self.buffer.shape[4]
-        pairs = [(1, c1 - c0)]
-        offset = c0
-        pitch = channel_count
-        for span, extent in reversed(list(zip(spans, self.size, strict=True))):
-            pairs.insert(1, ((span.step or 1) * pitch, len(range(extent)[span])))
+        n, *spatial = self.pitches
+        offset = sample * n + c0 * self.channel_pitch
+        pairs = [(self.channel_pitch, c1 - c0)]
+        for span, pitch, extent in zip(spans, spatial, self.size, strict=True):
+            pairs.append(((span.step or 1) * pitch, len(range(extent)[span])))
             offset += span.start * pitch
-            pitch *= extent
-        return self.buffer.pattern(pairs, offset + sample * pitch)
+        return self.buffer.pattern(pairs, offset, core_step=self.core_step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +84,9 @@ class FilterTensor:
 
     buffer: [K_d, K_h, K_w, wide, narrow] (DHWCN), [narrow, wide, K_d, K_h, K_w] (OIDHW) or
         [narrow, K_d, K_h, K_w, wide] (ODHWI).
-    wide, narrow: channels of one group.
+    wide, narrow: channels of one group that a core has.
     groups: the pack's groups [first, stop).
+    core_step: elements from the first core's part to the second one's.
     """
 
     buffer: Buffer
@@ -75,6 +94,7 @@ class FilterTensor:
     wide: int
     narrow: int
     groups: Range
+    core_step: int
 
     @property
     def rows(self) -> Side:
@@ -114,12 +134,15 @@ class FilterTensor:
         """Give `count` taps from one on, in the order of the tensor: [rows, taps, others], or with taps last."""
         sizes = self._pairs(part)
         rows, others = sizes[self.rows], sizes["wide" if self.rows == "narrow" else "narrow"]
-        run = (self._tap_pitch, count)
+        run = (self.tap_pitch, count)
         pairs = (rows, others, run) if self.taps_last else (rows, run, others)
-        return self.buffer.pattern(pairs, self._offset(part) + first * self._tap_pitch)
+        offset = self._offset(part) + first * self.tap_pitch
+        return self.buffer.pattern(pairs, offset, core_step=self.core_step)
 
     def tap(self, part: Diagonal, tap: Tap) -> View:
         """Give [rows, others] of one tap."""
+        if self.core_step:
+            return self.cells(part, self.rows, tap, ())
         wide, narrow = (slice(*channels) for channels in self._channels(part))
         if self.layout == "DHWCN":
             return self.buffer[(*tap, wide, narrow)]
@@ -134,38 +157,62 @@ class FilterTensor:
         _, k_h, k_w = self.kernel
         weights = (k_h * k_w, k_w, 1)
         sizes = self._pairs(part)
-        steps = [(weights[axis] * self._tap_pitch, count) for axis, count in runs]
+        steps = [(weights[axis] * self.tap_pitch, count) for axis, count in runs]
         first = sum(t * weight for t, weight in zip(tap, weights, strict=True))
         others = sizes["wide" if rows == "narrow" else "narrow"]
-        offset = self._offset(part) + first * self._tap_pitch
-        return self.buffer.pattern((sizes[rows], *steps, others), offset)
+        offset = self._offset(part) + first * self.tap_pitch
+        return self.buffer.pattern((sizes[rows], *steps, others), offset, core_step=self.core_step)
 
     @property
-    def _tap_pitch(self) -> int:
+    def tap_pitch(self) -> int:
         """Elements from a tap to the next one in (d, h, w) order."""
         if self.layout == "OIDHW":
             return 1
-        return self.wide if self.layout == "ODHWI" else self.wide * self.buffer.shape[4]
+        others = self.buffer.shape[4]
+        return others if self.layout == "ODHWI" else self.buffer.shape[3] * others
+
+    @property
+    def pitches(self) -> dict[Side, int]:
+        """Elements from one channel to the next."""
+        taps = math.prod(self.kernel)
+        if self.layout == "DHWCN":
+            return {"wide": self.buffer.shape[4], "narrow": 1}
+        if self.layout == "OIDHW":
+            return {"wide": taps, "narrow": self.buffer.shape[1] * taps}
+        return {"wide": 1, "narrow": taps * self.buffer.shape[4]}
 
     def _pairs(self, part: Diagonal) -> dict[Side, tuple[int, int]]:
         """Steps and counts of a part's channels."""
-        wide, narrow = part.wide[1] - part.wide[0], part.narrow[1] - part.narrow[0]
-        if self.layout == "DHWCN":
-            return {"wide": (self.buffer.shape[4], wide), "narrow": (1, narrow)}
-        taps = math.prod(self.kernel)
-        pitch = taps if self.layout == "OIDHW" else 1
-        return {"wide": (pitch, wide), "narrow": (self.wide * taps, narrow)}
+        pitches = self.pitches
+        return {
+            "wide": (pitches["wide"], part.wide[1] - part.wide[0]),
+            "narrow": (pitches["narrow"], part.narrow[1] - part.narrow[0]),
+        }
 
     def _offset(self, part: Diagonal) -> int:
-        steps = self._pairs(part)
+        pitches = self.pitches
         wide, narrow = self._channels(part)
-        return wide[0] * steps["wide"][0] + narrow[0] * steps["narrow"][0]
+        return wide[0] * pitches["wide"] + narrow[0] * pitches["narrow"]
 
     def _channels(self, part: Diagonal) -> tuple[Range, Range]:
         """Where a part's channels lie in the tensor."""
         w0 = part.group * self.wide
         n0 = self.groups[0] * self.narrow
         return (part.wide[0] - w0, part.wide[1] - w0), (part.narrow[0] + n0, part.narrow[1] + n0)
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """db: one number per channel."""
+
+    buffer: Buffer
+    first_channel: int
+    core_step: int
+
+    def view(self, channels: Range) -> View:
+        """Give [C, 1]."""
+        pairs = ((1, channels[1] - channels[0]), (1, 1))
+        return self.buffer.pattern(pairs, self.first_channel + channels[0], core_step=self.core_step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,5 +224,4 @@ class Tensors:
     dx: Activation | None
     filters: FilterTensor | None
     dw: FilterTensor | None
-    db: Buffer | None
-    first_out_channel: int
+    db: Vector | None

@@ -118,6 +118,17 @@ class WgradLowering:
             self.builder.zero(total.whole())
             self.writer.write(chain, total)
 
+    def open_sums(self, chains: Sequence[Chain]) -> None:
+        """Declare sums that iterations of loops can add to."""
+        for chain in chains:
+            self.sums[chain] = self.builder.allocate("dw_sum", chain.shape, "fp32", "sbuf")
+            self.builder.zero(self.sums[chain].whole())
+
+    def write_sums(self, chains: Sequence[Chain]) -> None:
+        """Round and store sums that are complete."""
+        for chain in chains:
+            self.writer.write(chain, self.sums[chain])
+
     def chains(self) -> tuple[Chain, ...]:
         """All accumulations of dw, by block of moving channels that are turned together."""
         return tuple(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from conv3d_codegen.dtypes import dtype
+from conv3d_codegen.lower.cores import add_other_core
 from conv3d_codegen.lower.tensors import Diagonal
 from conv3d_codegen.plan.blocks import split_upto
 from conv3d_codegen.program.instructions import dma_copy, transpose
@@ -32,6 +33,7 @@ class ResultWriter:
     """Writes chains to dw.
 
     stationary: the side that lies on the chains' partitions.
+    exchanges: whether the other core has the rest of each sum.
     """
 
     builder: Builder
@@ -39,6 +41,7 @@ class ResultWriter:
     dw: FilterTensor
     out_dtype: str
     stationary: Side
+    exchanges: bool
 
     def connects(self, chain: Chain) -> bool:
         """Whether dw has anything of a chain: not if its channels share no group."""
@@ -47,6 +50,8 @@ class ResultWriter:
 
     def write(self, chain: Chain, total: Buffer) -> None:
         """Round a complete chain, in PSUM or SBUF, and store it."""
+        if self.exchanges:
+            total = add_other_core(self.builder, total)
         if not self.dw.is_dense or self.stationary == self.dw.rows:
             rounded = self._rounded(chain, total, self.out_dtype)
             store = self._store_rows if self.dw.is_dense else self._store_diagonals

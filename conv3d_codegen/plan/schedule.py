@@ -98,6 +98,7 @@ class Schedule:
     dy_fold, x_fold: rows of D and H that lie on partitions beside the channels of a window.
     dy_block, x_block: channels per window.
     chains_per_pass: accumulations of dw that one pass over the slabs serves.
+    rolled: axes of (N, D, H, W) along which like slabs are iterations of a hardware loop.
     """
 
     slabs: SlabPlan
@@ -109,3 +110,4 @@ class Schedule:
     dy_block: int
     x_block: int
     chains_per_pass: int
+    rolled: tuple[int, ...] = ()

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 Engine = Literal["vector", "scalar", "gpsimd"]
 
+CORE = "core"  # in a kernel of two cores, the variable that says which one runs
+
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
@@ -93,6 +95,19 @@ def tensor_add(dst: View, data1: View, data2: View, engine: Engine) -> Instructi
         _engine_argument(engine),
     )
     return Instruction("tensor_tensor", arguments, (dst,), (data1, data2), engine)
+
+
+def exchange(dst: View, src: View) -> Instruction:
+    """dst = the other core's src, which runs the same instruction; SBUF on both sides."""
+    other = Symbol(f"1 - {CORE}")
+    arguments = (
+        ("src", src),
+        ("dst", dst),
+        ("send_to_rank", other),
+        ("recv_from_rank", other),
+        ("pipe_id", 0),
+    )
+    return Instruction("sendrecv", arguments, (dst,), (src,), "dma")
 
 
 def reduce_add(dst: View, data: View) -> Instruction:

@@ -132,6 +132,7 @@ _PRICES: dict[str, Callable[[Instruction, TargetSpec], float]] = {
     "nc_matmul": _matmul,
     "nc_transpose": _transpose,
     "dma_copy": _dma,
+    "sendrecv": _dma,
     "tensor_copy": _copy,
     "memset": _memset,
     "tensor_tensor": _tensor_tensor,

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from conv3d_codegen.program.views import Space, View
 
+ON_CHIP = ("sbuf", "psum")
 PSUM_BANK_BYTES = 2048  # AWS NKI Trainium2 architecture guide: 8 banks of 2 KiB per partition
 
 
@@ -32,13 +33,22 @@ class Comment:
     text: str
 
 
-Item = Buffer | Instruction | Comment  # a Buffer: its allocation, or the reshape if it is an alias
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A name for a plain Python expression, such as which core runs."""
+
+    name: str
+    expression: str
+
+
+Item = Buffer | Instruction | Comment | Assignment  # a Buffer: its allocation, or the reshape if it is an alias
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Loop:
     """A hardware loop: its body runs for register = 0, step, 2·step, … below stop."""
 
+    name: str
     register: str
     stop: int
     step: int
@@ -105,8 +115,18 @@ class Program:
             yield from (
                 item
                 for item in section.items
-                if isinstance(item, Buffer) and item.alias_of is None
+                if isinstance(item, Buffer) and item.alias_of is None and item.space in ON_CHIP
             )
+
+    @property
+    def workspace_bytes(self) -> int:
+        """HBM that one core allocates beside the results."""
+        items = (item for section in self.sections for item in section.items)
+        return sum(
+            item.total_bytes
+            for item in items
+            if isinstance(item, Buffer) and item.space == "private_hbm"
+        )
 
 
 @dataclass(frozen=True, slots=True)

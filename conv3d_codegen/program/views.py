@@ -57,9 +57,15 @@ class Buffer:
         """Give the view of the complete buffer."""
         return SliceView(self, tuple(Span(0, extent) for extent in self.shape))
 
-    def pattern(self, pairs: Sequence[tuple[int, int]], offset: int) -> PatternView:
+    def pattern(
+        self,
+        pairs: Sequence[tuple[int, int]],
+        offset: int,
+        moved: RunTimeOffset | None = None,
+        core_step: int = 0,
+    ) -> PatternView:
         """Give an access pattern: (step, count) pairs in elements, outermost first."""
-        return PatternView(self.storage, tuple(pairs), offset)
+        return PatternView(self.storage, tuple(pairs), offset, moved, core_step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +116,16 @@ class RunTimeOffset:
 
 @dataclass(frozen=True, slots=True)
 class PatternView:
-    """An explicit access pattern over a whole buffer; `moved` starts it further on at run time."""
+    """An explicit access pattern over a whole buffer.
+
+    moved: how much further on it starts at run time; core_step: how much further the second core's starts.
+    """
 
     buffer: Buffer
     pairs: tuple[tuple[int, int], ...]
     offset: int
     moved: RunTimeOffset | None = None
+    core_step: int = 0
 
     @property
     def shape(self) -> tuple[int, ...]:
