@@ -13,7 +13,7 @@ from conv3d_codegen.lower.kernel import lower
 from conv3d_codegen.lower.summary import summarize_buffers, summarize_sections
 from conv3d_codegen.plan.model import KernelPlan
 from conv3d_codegen.plan.options import EmitOptions
-from conv3d_codegen.plan.problem import problem_of
+from conv3d_codegen.plan.problem import problems_of
 from conv3d_codegen.plan.search import choose
 from conv3d_codegen.program.price import engine_times
 from conv3d_codegen.program.program import Program, count
@@ -62,18 +62,18 @@ def emit(geometry: ConvGeometry, options: EmitOptions | None = None) -> Kernel:
 
 
 def _plan(geometry: ConvGeometry, options: EmitOptions) -> tuple[KernelPlan, Program]:
-    problem = problem_of(geometry)
-    choice = choose(geometry, problem, options)
-    program = lower(geometry, problem, choice.schedule)
+    choice = choose(geometry, problems_of(geometry), options)
+    program = lower(geometry, choice.problem, choice.schedule)
     chosen = KernelPlan(
         geometry=geometry,
         options=options,
-        problem=problem,
+        problem=choice.problem,
         schedule=choice.schedule,
         candidates=choice.candidates,
         sections=summarize_sections(program),
         buffers=summarize_buffers(program),
         counts=count(program),
         times=engine_times(program, target(geometry.target)),
+        workspace_bytes=program.workspace_bytes,
     )
     return chosen, program

@@ -28,4 +28,5 @@ def environment() -> Environment:
     env.tests["allocation"] = lambda item: item.__class__.__name__ == "Buffer" and not item.alias_of
     env.tests["alias"] = lambda item: item.__class__.__name__ == "Buffer" and bool(item.alias_of)
     env.tests["comment"] = lambda item: item.__class__.__name__ == "Comment"
+    env.tests["assignment"] = lambda item: item.__class__.__name__ == "Assignment"
     return env

@@ -84,6 +84,10 @@ class Header:
         problem = self.plan.problem
         if geometry.groups > 1:
             rows.append(("groups", f"{geometry.groups}, {problem.groups} at a time"))
+        if problem.cores > 1:
+            halves = f"each has half of the {problem.share}"
+            both = "both compute everything" if problem.share == "nothing" else halves
+            rows.append(("cores", f"{problem.cores}, {both}; all counts below are one core's"))
         if problem.in_size != tuple(axis.size for axis in geometry.axes):
             wide = self._sides()["wide"]
             merged = f"{wide} scheduled as {_shape(problem.in_size)}: neighbours merged"

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from conv3d_codegen.dtypes import dtype
-from conv3d_codegen.program.instructions import Symbol
+from conv3d_codegen.program.instructions import CORE, Symbol
 from conv3d_codegen.program.views import PatternView, SliceView, Span
 
 if TYPE_CHECKING:
@@ -22,7 +22,8 @@ def view_text(view: SliceView | PatternView) -> str:
     """Print a view: the bare name where it is the whole buffer."""
     if isinstance(view, PatternView):
         pairs = ", ".join(f"[{step}, {count}]" for step, count in view.pairs)
-        return f"{view.buffer.name}.ap(pattern=[{pairs}], offset={view.offset})"
+        offset = f"{CORE} * {view.core_step} + {view.offset}" if view.core_step else view.offset
+        return f"{view.buffer.name}.ap(pattern=[{pairs}], offset={offset})"
     if view.is_whole:
         return view.buffer.name
     return f"{view.buffer.name}[{', '.join(_index_text(item) for item in view.index)}]"

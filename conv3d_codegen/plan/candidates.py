@@ -203,6 +203,12 @@ class Pricing:
         if slabs > 1:
             clock = prices.spec.clock_ghz["vector"]
             work += Work(vector=slabs * cells / clock, instructions=slabs * chains)
+        if self.problem.exchanges:
+            work += Work(
+                vector=cells / prices.spec.clock_ghz["vector"],
+                dma=prices.dma(chains, cells * min(stationary, 128) * 4, 2048),
+                instructions=2 * chains,
+            )
         return work + self._result_work(plan, chains, cells)
 
     def packed_runs(self, plan: WgradPlan) -> int:

@@ -55,7 +55,8 @@ class BufferSummary:
 class KernelPlan:
     """The chosen schedule of one geometry and everything that is known of its kernel.
 
-    counts and times are those of the whole kernel; workspace_bytes is HBM scratch, which no kernel here needs.
+    counts and times are those of the whole kernel, on one core; workspace_bytes is HBM scratch per core: only where two
+    cores hold the same result, of which one core's goes there.
     """
 
     geometry: ConvGeometry
@@ -67,7 +68,7 @@ class KernelPlan:
     buffers: tuple[BufferSummary, ...]
     counts: ProgramCounts
     times: EngineTimes
-    workspace_bytes: int = 0
+    workspace_bytes: int
 
     @property
     def useful_macs(self) -> int:
@@ -104,9 +105,9 @@ class KernelPlan:
     def floor_us(self) -> float:
         """Roofline: useful MACs on the whole PE array or compulsory bytes at the DMA rate, whichever is more."""
         spec = target(self.geometry.target)
-        return max(
-            self.useful_macs / spec.peak_macs_per_ns, self.compulsory_bytes / spec.dma_rate
-        ) / 1000
+        macs_ns = self.useful_macs / spec.peak_macs_per_ns
+        bytes_ns = self.compulsory_bytes / spec.dma_rate
+        return max(macs_ns, bytes_ns) / self.geometry.lnc / 1000
 
     @property
     def output_shapes(self) -> dict[str, tuple[int, ...]]:

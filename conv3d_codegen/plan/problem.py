@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from conv3d_codegen.geometry import AxisGeometry
 from conv3d_codegen.maps import axis_map
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from conv3d_codegen.maps import AxisMap
 
 
+Share = Literal["nothing", "batch", "groups", "x channels"]
+
+
 @dataclass(frozen=True)
 class Problem:
     """One convolution backward over axes (D, H, W), after merging, for one pack of groups.
@@ -30,7 +33,9 @@ class Problem:
     the one they produce. In a transposed convolution the two have changed places.
 
     groups: groups whose channels are computed together, as one dense problem with block-diagonal filters.
-    all_groups: groups of the whole convolution; channels are those of one pack.
+    all_groups: all groups that one core computes; channels are those of one pack.
+    cores, share: how many cores there are, and what each has half of: samples, groups, the channels of x, or nothing,
+        where each computes all of it. Everything else here is what one core computes.
     """
 
     batch: int
@@ -40,6 +45,21 @@ class Problem:
     transposed: bool = False
     groups: int = 1
     all_groups: int = 1
+    cores: int = 1
+    share: Share = "nothing"
+
+    @property
+    def duplicates(self) -> tuple[str, ...]:
+        """Results that both cores hold in full; one of them stores."""
+        if self.cores == 1:
+            return ()
+        shared = {"batch": ("dw", "db"), "groups": (), "x channels": ("db",)}
+        return shared.get(self.share, ("dx", "dw", "db"))
+
+    @property
+    def exchanges(self) -> bool:
+        """Whether dw and db are sums of what both cores have."""
+        return self.cores > 1 and self.share == "batch"
 
     def packs(self) -> Iterator[tuple[tuple[int, int], Problem]]:
         """Give the groups [first, stop) of each pack and its own problem; the last one may be smaller."""
@@ -110,8 +130,11 @@ def _rows_of_line(size: int, channels: int) -> int:
     return rows
 
 
-def problem_of(geometry: ConvGeometry) -> Problem:
-    """Build the merged problem of a geometry, as many groups to a pack as fill the partitions."""
+def problems_of(geometry: ConvGeometry) -> tuple[Problem, ...]:
+    """Build the merged problem of a geometry in every way that its cores may share it.
+
+    Halves are equal, so that both cores run the same instructions. Where nothing can be halved, both do everything.
+    """
     depth, height, width = geometry.axes
     if _passes_through(height) and _passes_through(width):
         height, width = _line(1), _line(height.size * width.size)
@@ -120,19 +143,50 @@ def problem_of(geometry: ConvGeometry) -> Problem:
     elif _passes_through(depth) and _passes_through(height):
         depth, height = _line(1), _line(depth.size * height.size)
     contraction = geometry.as_correlation()
-    groups = geometry.groups
-    wide, narrow = contraction.wide_channels // groups, contraction.narrow_channels // groups
+    whole = Problem(
+        batch=geometry.batch,
+        in_channels=contraction.wide_channels,
+        out_channels=contraction.narrow_channels,
+        axes=(depth, height, width),
+        transposed=geometry.transposed,
+        all_groups=geometry.groups,
+        cores=geometry.lnc,
+    )
+    shared = _halves(whole) if whole.cores > 1 else [whole]
+    return tuple(_packed(problem) for problem in shared or [whole])
+
+
+def _halves(whole: Problem) -> list[Problem]:
+    """Halve samples, groups and the channels of x where they are even."""
+    found = []
+    if whole.batch % 2 == 0:
+        found.append(replace(whole, share="batch", batch=whole.batch // 2))
+    if whole.all_groups % 2 == 0:
+        halves = (c // 2 for c in (whole.in_channels, whole.out_channels, whole.all_groups))
+        wide, narrow, groups = halves
+        half = replace(whole, in_channels=wide, out_channels=narrow, all_groups=groups)
+        found.append(replace(half, share="groups"))
+    if whole.all_groups == 1 and not whole.transposed and whole.in_channels % 2 == 0:
+        found.append(replace(whole, share="x channels", in_channels=whole.in_channels // 2))
+    if whole.all_groups == 1 and whole.transposed and whole.out_channels % 2 == 0:
+        found.append(replace(whole, share="x channels", out_channels=whole.out_channels // 2))
+    return found
+
+
+def _packed(problem: Problem) -> Problem:
+    """Put as many groups in a pack as fill the partitions."""
+    groups = problem.all_groups
+    wide, narrow = problem.in_channels // groups, problem.out_channels // groups
     most = max(1, PARTITIONS // max(wide, narrow))
     pack = split_even(groups, min(most, groups))
+    depth, height, width = problem.axes
     if depth == height == _line(1) and _passes_through(width):
         rows = _rows_of_line(width.size, pack * min(wide, narrow))
         height, width = _line(rows), _line(width.size // rows)
-    return Problem(
-        batch=geometry.batch,
+    return replace(
+        problem,
         in_channels=wide * pack,
         out_channels=narrow * pack,
         axes=(depth, height, width),
-        transposed=geometry.transposed,
         groups=pack,
-        all_groups=groups,
     )

@@ -18,7 +18,7 @@ from conv3d_codegen.plan.schedule import DgradPlan, Schedule, SlabPlan
 from conv3d_codegen.plan.wgrad_search import WgradSearch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from conv3d_codegen.geometry import ConvGeometry
     from conv3d_codegen.plan.axes import DgradAxis
@@ -40,8 +40,9 @@ FOLDS = (1, 2, 3, 4, 6, 8, 16)
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The schedule taken, and the candidates that were priced, cheapest first."""
+    """The problem as its cores share it, the schedule taken, and the candidates priced, cheapest first."""
 
+    problem: Problem
     schedule: Schedule
     candidates: tuple[Candidate, ...]
 
@@ -50,6 +51,7 @@ class Choice:
 class Scored:
     """A schedule with its price."""
 
+    problem: Problem
     schedule: Schedule
     work: Work
     sbuf: int
@@ -60,8 +62,20 @@ class Scored:
         return self.work.busiest[1] + 0.1 * self.work.total
 
 
-def choose(geometry: ConvGeometry, problem: Problem, options: EmitOptions) -> Choice:
+def choose(
+    geometry: ConvGeometry, problems: Sequence[Problem], options: EmitOptions
+) -> Choice:
     """Take the cheapest schedule that fits; one always does, because every extent can be cut to one."""
+    best = [scored for problem in problems for scored in _scored(geometry, problem)]
+    if not best:
+        raise RequestError("no-schedule", f"{geometry.key()}: no schedule fits SBUF")
+    best.sort(key=lambda scored: scored.score)
+    reports = tuple(_report(scored, best[0]) for scored in best[:12])
+    return Choice(best[0].problem, best[0].schedule, reports)
+
+
+def _scored(geometry: ConvGeometry, problem: Problem) -> list[Scored]:
+    """Price the schedules of one problem that fit."""
     search = _Search(geometry, problem)
     best: list[Scored] = []
     for dgrad, dy_fold, dy_block in search.dgrads():
@@ -73,10 +87,7 @@ def choose(geometry: ConvGeometry, problem: Problem, options: EmitOptions) -> Ch
                 fitting += 1
             if fitting == TRIED_SLABS:
                 break
-    if not best:
-        raise RequestError("no-schedule", f"{geometry.key()}: no schedule fits SBUF")
-    best.sort(key=lambda scored: scored.score)
-    return Choice(best[0].schedule, tuple(_report(scored, best[0]) for scored in best[:12]))
+    return best
 
 
 class _Search:
@@ -205,7 +216,7 @@ class _Search:
         sbuf = self.pricing.sbuf_bytes(schedule)
         if sbuf > SBUF_BUDGET:
             return None
-        return Scored(schedule, self.pricing.work(schedule), sbuf)
+        return Scored(self.problem, schedule, self.pricing.work(schedule), sbuf)
 
 
 def _halves(extent: int, unit: int) -> Iterator[int]:
@@ -225,6 +236,8 @@ def _report(scored: Scored, best: Scored) -> Candidate:
     bound, time = scored.work.busiest
     schedule = scored.schedule
     name = f"slab {'x'.join(map(str, schedule.slabs.sizes))} fold {schedule.dy_fold[0]}x{schedule.dy_fold[1]}"
+    if scored.problem.cores > 1:
+        name = f"cores halve {scored.problem.share}, {name}"
     if schedule.wgrad is not None:
         wgrad = schedule.wgrad
         name += f" moving {wgrad.moving}"
