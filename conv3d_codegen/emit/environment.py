@@ -24,7 +24,7 @@ def environment() -> Environment:
     )
     env.filters["keywords"] = keyword_texts
     env.filters["dtype"] = dtype_text
-    env.filters["call"] = lambda arguments, head: call_text(head, arguments)
+    env.filters["call"] = lambda arguments, head, depth=1: call_text(head, arguments, depth)
     env.tests["allocation"] = lambda item: item.__class__.__name__ == "Buffer" and not item.alias_of
     env.tests["alias"] = lambda item: item.__class__.__name__ == "Buffer" and bool(item.alias_of)
     env.tests["comment"] = lambda item: item.__class__.__name__ == "Comment"

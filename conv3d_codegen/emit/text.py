@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from conv3d_codegen.program.instructions import Argument
+    from conv3d_codegen.program.views import RunTimeOffset
 
 LINE_LENGTH = 120  # generated/ruff.toml
 INDENT = "    "
@@ -23,10 +24,16 @@ def view_text(view: SliceView | PatternView) -> str:
     if isinstance(view, PatternView):
         pairs = ", ".join(f"[{step}, {count}]" for step, count in view.pairs)
         offset = f"{CORE} * {view.core_step} + {view.offset}" if view.core_step else view.offset
-        return f"{view.buffer.name}.ap(pattern=[{pairs}], offset={offset})"
+        moved = _moved_text(view.moved) if view.moved is not None else ""
+        return f"{view.buffer.name}.ap(pattern=[{pairs}], offset={offset}{moved})"
     if view.is_whole:
         return view.buffer.name
     return f"{view.buffer.name}[{', '.join(_index_text(item) for item in view.index)}]"
+
+
+def _moved_text(by: RunTimeOffset) -> str:
+    value = by.value if isinstance(by.value, str) else by.value.name
+    return f", scalar_offset={value}, indirect_dim={by.axis}"
 
 
 def _index_text(item: int | Span) -> str:
@@ -55,11 +62,11 @@ def dtype_text(name: str) -> str:
     return dtype(name).nki
 
 
-def call_text(head: str, arguments: Iterable[str]) -> str:
-    """Lay a call statement out at one level of indentation: one line, or one argument per line."""
+def call_text(head: str, arguments: Iterable[str], depth: int = 1) -> str:
+    """Lay a call statement out `depth` levels deep: one line, or one argument per line."""
     items = list(arguments)
     line = f"{head}({', '.join(items)})"
-    if len(INDENT) + len(line) <= LINE_LENGTH:
+    if len(INDENT) * depth + len(line) <= LINE_LENGTH:
         return line
-    inner = "".join(f"{INDENT * 2}{item},\n" for item in items)
-    return f"{head}(\n{inner}{INDENT})"
+    inner = "".join(f"{INDENT * (depth + 1)}{item},\n" for item in items)
+    return f"{head}(\n{inner}{INDENT * depth})"
