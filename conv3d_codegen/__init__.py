@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from conv3d_codegen.api import EmitOptions, Kernel
     from conv3d_codegen.errors import RequestError
     from conv3d_codegen.geometry import ConvGeometry
+    from conv3d_codegen.packs import load_pack
     from conv3d_codegen.verify import VerifyReport, verify_geometry, verify_source
 
 __version__ = "0.1.0"
@@ -24,6 +25,7 @@ _HOMES = {
     "Kernel": "api",
     "RequestError": "errors",
     "VerifyReport": "verify",
+    "load_pack": "packs",
     "verify_geometry": "verify",
     "verify_source": "verify",
 }
@@ -35,6 +37,7 @@ __all__ = [
     "RequestError",
     "VerifyReport",
     "__version__",
+    "load_pack",
     "verify_geometry",
     "verify_source",
 ]

@@ -14,8 +14,7 @@ from conv3d_codegen.plan.options import EmitOptions
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# A name of one file or folder that means the same on every system.
-SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,254}", re.ASCII)
+_SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,254}", re.ASCII)
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
@@ -36,8 +35,7 @@ class FileInfo:
     def from_plain(cls, value: Any) -> Self:
         """Read what `asdict` wrote; ValueError says what is wrong with it."""
         sha256 = _matching(take(value, "sha256", str), _SHA256, "a SHA-256")
-        name = _matching(take(value, "name", str), SAFE_NAME, "a safe file name")
-        return cls(name, sha256, take(value, "size", int))
+        return cls(safe_name(take(value, "name", str)), sha256, take(value, "size", int))
 
     def check(self, content: bytes) -> None:
         """ValueError unless the content is the one described."""
@@ -93,7 +91,7 @@ class KernelInfo:
             key=key,
             options=_options(take(value, "options", dict)),
             recipe=_matching(take(value, "recipe", str), _SHA256, "a SHA-256"),
-            generator=take(value, "generator", str),
+            generator=printable(take(value, "generator", str)),
             file=file,
             summary=take(value, "summary", dict),
         )
@@ -122,7 +120,7 @@ class Artifact:
 
     def __post_init__(self) -> None:
         for name in (self.compiler, *self.files):
-            _matching(name, SAFE_NAME, "a safe file name")
+            safe_name(name)
 
 
 def take(value: Any, name: str, kind: type[Any]) -> Any:
@@ -133,6 +131,18 @@ def take(value: Any, name: str, kind: type[Any]) -> Any:
     if not isinstance(found, kind) or (kind is int and (isinstance(found, bool) or found < 0)):
         raise ValueError(f"{name} is {found!r:.60}")
     return found
+
+
+def safe_name(text: str) -> str:
+    """Return the name of a file or folder; ValueError if it could mean another place."""
+    return _matching(text, _SAFE_NAME, "a safe file name")
+
+
+def printable(text: str) -> str:
+    """Return text that is to be shown; ValueError if it could do more than show itself."""
+    if not text.isprintable():
+        raise ValueError(f"{text!r:.60} is not printable")
+    return text
 
 
 def _matching(text: str, pattern: re.Pattern[str], meaning: str) -> str:
