@@ -29,6 +29,8 @@ COMMANDS = {
     "plan": "Show the schedule of a geometry, what else was considered, and the index maps.",
     "inspect": "Show what a reviewer wants to know about a kernel.",
     "diff": "Compare two kernels: plans first, then text.",
+    "cache": "Look after the kernels kept on this machine.",
+    "pack": "Make, check and compare packs: kernels for the layers of a model in one file.",
     "catalog": "Check, rewrite or compare the committed kernels in generated/.",
     "targets": "Show the hardware tables that planning and simulation use.",
     "doctor": "Show versions, paths and what is installed.",
