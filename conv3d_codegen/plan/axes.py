@@ -12,6 +12,9 @@ so each tap connects row u of a dy block with row r of the dx block that is `del
 delta form one block-Toeplitz matrix and share one matmul per block pair. With fold 1 and one residue r at a time this is
 the stride-phase decomposition (`phased`); with all r of the period together the phases share matmuls (`blocked`).
 
+Where dx has fewer channels than dy, a dx block may span `multiple` dy blocks and r run over all their rows: the block
+then starts at dy block B·multiple (the `step` below), and B·multiple takes the place of B in the formula.
+
 Forward, for a transposed convolution: dx rows are o, dy rows i. The same matrices turned round: dx rows in blocks of
 `fold`, o = B·fold + r, dy rows in blocks of fold·stride, i = B'·(fold·stride) + u, and
 
@@ -77,6 +80,11 @@ class DgradAxis:
         return "row by row" if len(self.phases) == 1 else f"{len(self.phases)} stride phases"
 
     @property
+    def grain(self) -> int:
+        """Slabs are cut in multiples of it, so that blocks stay whole."""
+        return self.period // self.pace if self.blocked else self.fold
+
+    @property
     def rows(self) -> int:
         """How many dx rows of one block lie on partitions."""
         return self.period if self.blocked else 1
@@ -113,9 +121,11 @@ class DgradAxis:
         return low, high
 
 
-def dgrad_axis(axis: AxisGeometry, fold: int = 1, *, blocked: bool = False) -> DgradAxis:
-    """Solve the congruence of the module docstring for one axis of an ordinary convolution."""
-    period = fold * axis.stride
+def dgrad_axis(
+    axis: AxisGeometry, fold: int = 1, *, blocked: bool = False, multiple: int = 1
+) -> DgradAxis:
+    """Solve the congruence of the module docstring for one axis; a multiple is for blocked axes."""
+    period = multiple * fold * axis.stride
     residues = [tuple(range(period))] if blocked else [(r,) for r in range(axis.stride)]
     phases = []
     for rows in residues:
@@ -125,14 +135,15 @@ def dgrad_axis(axis: AxisGeometry, fold: int = 1, *, blocked: bool = False) -> D
             for position, r in enumerate(rows)
             for tap in range(axis.kernel)
         )
-        phases.append(BlockPhase(0 if blocked else rows[0], tuple(_block_taps(triples, period))))
+        taps = tuple(_block_taps(triples, fold * axis.stride))
+        phases.append(BlockPhase(0 if blocked else rows[0], taps))
     return DgradAxis(
         size=axis.size,
         dy_size=axis.out,
         pad=axis.pad_before,
         period=period,
         fold=fold,
-        step=1,
+        step=multiple,
         pace=axis.stride,
         blocked=blocked,
         phases=tuple(phases),

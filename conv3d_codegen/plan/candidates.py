@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -109,7 +109,10 @@ class Pricing:
             drain=prices.drains(tiles, drained, 4),
             instructions=number + tiles,
         )
-        turns = 1 if plan.filters_resident else ceil_div(tiles, 4 * in_blocks)
+        if plan.filters_resident:
+            filters = self._filter_work(plan, counts, in_blocks * out_blocks)
+            return work + replace(filters, once=filters.instructions)
+        turns = ceil_div(tiles, 4 * in_blocks)
         return work + self._filter_work(plan, counts, in_blocks * out_blocks * turns)
 
     def _filter_work(
@@ -209,7 +212,15 @@ class Pricing:
                 dma=prices.dma(chains, cells * min(stationary, 128) * 4, 2048),
                 instructions=2 * chains,
             )
-        return work + self._result_work(plan, chains, cells)
+        results = self._result_work(plan, chains, cells)
+        return work + replace(results, once=results.instructions)
+
+    def passes(self, schedule: Schedule) -> int:
+        """How often the slabs are passed over, for all packs."""
+        packs = ceil_div(self.problem.all_groups, self.problem.groups)
+        if schedule.wgrad is None:
+            return packs
+        return packs * ceil_div(self.chains(schedule.wgrad), schedule.chains_per_pass)
 
     def packed_runs(self, plan: WgradPlan) -> int:
         """Into how many runs the taps beside the stationary channels are cut."""
@@ -375,7 +386,7 @@ class Pricing:
         if self.holds_dy(name) and dgrad is not None and dgrad.axes[number].entries():
             rows = dgrad.axes[number]
             low, high = rows.deltas
-            most = max(most, slab * rows.step + (high - low) * rows.fold)
+            most = max(most, slab * rows.pace * rows.step // rows.period * rows.fold + (high - low) * rows.fold)
         return most if spread else min(most, size)
 
     def sbuf_bytes(self, schedule: Schedule) -> int:

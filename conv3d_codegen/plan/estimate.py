@@ -30,7 +30,10 @@ _ENDS = 2  # slabs at either end of an axis that may be cut short by the border
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Busy time per engine in ns; `drain` may run on Vector or Scalar, `vector` on Vector alone."""
+    """Busy time per engine in ns; `drain` may run on Vector or Scalar, `vector` on Vector alone.
+
+    `once` are those of the instructions that are not part of slabs.
+    """
 
     tensor: float = 0.0
     drain: float = 0.0
@@ -38,6 +41,7 @@ class Work:
     gpsimd: float = 0.0
     dma: float = 0.0
     instructions: float = 0.0
+    once: float = 0.0
 
     def __add__(self, other: Work) -> Work:
         return Work(
@@ -47,6 +51,7 @@ class Work:
             self.gpsimd + other.gpsimd,
             self.dma + other.dma,
             self.instructions + other.instructions,
+            self.once + other.once,
         )
 
     def times(self, count: int) -> Work:
@@ -58,6 +63,7 @@ class Work:
             self.gpsimd * count,
             self.dma * count,
             self.instructions * count,
+            self.once * count,
         )
 
     @property

@@ -14,13 +14,14 @@ from conv3d_codegen.plan.blocks import ceil_div
 from conv3d_codegen.plan.candidates import Pricing
 from conv3d_codegen.plan.estimate import balanced_tile
 from conv3d_codegen.plan.model import Candidate
+from conv3d_codegen.plan.rolling import Rolled, can_roll, roll
 from conv3d_codegen.plan.schedule import DgradPlan, Schedule, SlabPlan
 from conv3d_codegen.plan.wgrad_search import WgradSearch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from conv3d_codegen.geometry import ConvGeometry
+    from conv3d_codegen.geometry import AxisGeometry, ConvGeometry
     from conv3d_codegen.plan.axes import DgradAxis
     from conv3d_codegen.plan.estimate import Work
     from conv3d_codegen.plan.options import EmitOptions
@@ -40,11 +41,15 @@ FOLDS = (1, 2, 3, 4, 6, 8, 16)
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The problem as its cores share it, the schedule taken, and the candidates priced, cheapest first."""
+    """The problem as its cores share it, the schedule taken, and the candidates priced, cheapest first.
+
+    fits: whether the text is expected to be within the instruction budget.
+    """
 
     problem: Problem
     schedule: Schedule
     candidates: tuple[Candidate, ...]
+    fits: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,44 +60,59 @@ class Scored:
     schedule: Schedule
     work: Work
     sbuf: int
+    instructions: float
+    added_ns: float
+    fits: bool
 
     @property
     def score(self) -> float:
-        """Time in ns: the busiest engine, plus a tenth of what can't overlap at the ends."""
-        return self.work.busiest[1] + 0.1 * self.work.total
+        """Time in ns: the busiest engine, a tenth of what can't overlap at the ends, and what loops add."""
+        return self.work.busiest[1] + 0.1 * self.work.total + self.added_ns
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """The fastest of those within the instruction budget; where none is, the shortest."""
+        return not self.fits, self.score if self.fits else self.instructions
 
 
 def choose(
-    geometry: ConvGeometry, problems: Sequence[Problem], options: EmitOptions
+    geometry: ConvGeometry, problems: Sequence[Problem], options: EmitOptions, budget: float
 ) -> Choice:
-    """Take the cheapest schedule that fits; one always does, because every extent can be cut to one."""
-    best = [scored for problem in problems for scored in _scored(geometry, problem)]
+    """Take the cheapest schedule that fits; one always does, because every extent can be cut to one.
+
+    budget: instructions that the text may have; loops keep it there where the options allow them.
+    """
+    searches = [_Search(geometry, problem, options, budget) for problem in problems]
+    best = [scored for search in searches for scored in _scored(search)]
     if not best:
         raise RequestError("no-schedule", f"{geometry.key()}: no schedule fits SBUF")
-    best.sort(key=lambda scored: scored.score)
+    best.sort(key=lambda scored: scored.rank)
     reports = tuple(_report(scored, best[0]) for scored in best[:12])
-    return Choice(best[0].problem, best[0].schedule, reports)
+    return Choice(best[0].problem, best[0].schedule, reports, best[0].fits)
 
 
-def _scored(geometry: ConvGeometry, problem: Problem) -> list[Scored]:
+def _scored(search: _Search) -> list[Scored]:
     """Price the schedules of one problem that fit."""
-    search = _Search(geometry, problem)
     best: list[Scored] = []
     for dgrad, dy_fold, dy_block in search.dgrads():
         fitting = 0
-        for sizes in search.slabs(dy_fold):
+        grain = (dgrad.axes[0].grain, dgrad.axes[1].grain) if dgrad is not None else dy_fold
+        for sizes in search.slabs(grain):
             scored = search.best_for(dgrad, dy_fold, dy_block, sizes)
             if scored is not None:
                 best.append(scored)
-                fitting += 1
+                fitting += scored.fits
             if fitting == TRIED_SLABS:
                 break
     return best
 
 
 class _Search:
-    def __init__(self, geometry: ConvGeometry, problem: Problem) -> None:
+    def __init__(
+        self, geometry: ConvGeometry, problem: Problem, options: EmitOptions, budget: float
+    ) -> None:
         self.geometry, self.problem = geometry, problem
+        self.can_roll, self.budget = can_roll(options), budget
         self.pricing = Pricing(geometry, problem)
 
     def dgrads(self) -> list[tuple[DgradPlan | None, Fold, int]]:
@@ -107,42 +127,37 @@ class _Search:
                 folds += [f for f in product(FOLDS, FOLDS) if math.prod(f) == 128 // channels]
             return [(None, fold, min(channels, 128 // math.prod(fold))) for fold in folds]
         found = []
-        for fold, blocked in self._row_modes():
-            plan = self._dgrad(fold, blocked)
-            if plan is not None:
-                block = min(channels, 128 // math.prod(fold))
-                work = self.pricing.dgrad_work(plan, self._whole(), block)
-                found.append((work.busiest[1] + 0.1 * work.total, plan, fold, block))
+        for axes in self._row_modes():
+            fold = axes[0].fold, axes[1].fold
+            rows = axes[0].rows * axes[1].rows
+            in_block = min(self.problem.in_channels, 128 // rows)
+            block = min(channels, 128 // math.prod(fold))
+            plan = self._tiled(axes, in_block, block)
+            work = self.pricing.dgrad_work(plan, self._whole(), block)
+            found.append((work.busiest[1] + 0.1 * work.total, plan, fold, block))
         found.sort(key=lambda row: row[0])
         kept = found[:3] + [row for row in found[3:] if row[2] == (1, 1)][:1]
         return [(plan, fold, block) for _, plan, fold, block in kept]
 
-    def _row_modes(self) -> Iterator[tuple[Fold, tuple[bool, bool]]]:
-        depth, height, _ = self.problem.axes
-        yield (1, 1), (False, False)
-        narrow = min(self.problem.in_channels, self.problem.out_channels)
-        if narrow > 64:
+    def _row_modes(self) -> Iterator[tuple[DgradAxis, DgradAxis, DgradAxis]]:
+        """Row by row, and where channels leave partitions or columns idle, blocks of rows along D and H."""
+        depth, height, width = self.problem.axes
+        columns = dgrad_axis(width)
+        yield dgrad_axis(depth), dgrad_axis(height), columns
+        if min(self.problem.in_channels, self.problem.out_channels) > 64:
             return
-        for f_d, f_h in product(FOLDS, FOLDS):
-            if f_d > depth.out or f_h > height.out or f_d * f_h > 128 // narrow:
-                continue
-            for b_d in {f_d > 1, depth.stride > 1 or f_d > 1}:
-                for b_h in {f_h > 1, height.stride > 1 or f_h > 1}:
-                    if b_d or b_h:
-                        yield (f_d, f_h), (b_d, b_h)
+        for d, h in product(_axis_modes(depth), _axis_modes(height)):
+            blocked = d.blocked or h.blocked
+            if blocked and self._fills(d, h):
+                yield d, h, columns
 
-    def _dgrad(self, fold: Fold, blocked: tuple[bool, bool]) -> DgradPlan | None:
-        depth, height = (
-            dgrad_axis(axis, f, blocked=b)
-            for axis, f, b in zip(self.problem.axes, fold, blocked, strict=False)
-        )
-        width = dgrad_axis(self.problem.axes[2])
-        rows = depth.rows * height.rows
-        if rows > 128:
-            return None
-        in_block = min(self.problem.in_channels, 128 // rows)
-        block = min(self.problem.out_channels, 128 // math.prod(fold))
-        return self._tiled((depth, height, width), in_block, block)
+    def _fills(self, depth: DgradAxis, height: DgradAxis) -> bool:
+        """Whether blocks of rows fit the array, and span several dy blocks only where columns would be idle."""
+        folds, rows = depth.fold * height.fold, depth.rows * height.rows
+        in_channels, out_channels = self.problem.in_channels, self.problem.out_channels
+        if depth.step == height.step == 1:
+            return rows <= 128 and folds <= 128 // min(in_channels, out_channels)
+        return rows * in_channels <= 128 and folds <= max(1, 128 // out_channels)
 
     def _forward(self) -> DgradPlan:
         """Compute dx of a transposed convolution, row by row."""
@@ -194,8 +209,9 @@ class _Search:
             x_block=min(128, self.problem.in_channels),
             chains_per_pass=1,
         )
-        if "dw" not in self.geometry.gradients:
-            return self._scored(base)
+        without = self._scored(base)
+        if without is None or not without.fits or "dw" not in self.geometry.gradients:
+            return without
         best: Scored | None = None
         for wgrad, x_fold in WgradSearch(self.pricing, sizes, dy_fold).candidates():
             chains = self.pricing.chains(wgrad)
@@ -208,7 +224,7 @@ class _Search:
                 chains_per_pass=chains if one_slab else min(chains, SUM_BYTES // 2048),
             )
             scored = self._scored(schedule)
-            if scored is not None and (best is None or scored.score < best.score):
+            if scored is not None and (best is None or scored.rank < best.rank):
                 best = scored
         return best
 
@@ -216,7 +232,30 @@ class _Search:
         sbuf = self.pricing.sbuf_bytes(schedule)
         if sbuf > SBUF_BUDGET:
             return None
-        return Scored(self.problem, schedule, self.pricing.work(schedule), sbuf)
+        work, passes = self.pricing.work(schedule), self.pricing.passes(schedule)
+        rolled = Rolled(schedule, work.instructions, 0.0)
+        if self.can_roll:
+            rolled = roll(self.problem, schedule, work, passes, self.budget)
+        return Scored(
+            self.problem,
+            rolled.schedule,
+            work,
+            sbuf,
+            rolled.instructions,
+            rolled.added_ns,
+            fits=rolled.instructions <= self.budget,
+        )
+
+
+def _axis_modes(axis: AxisGeometry) -> Iterator[DgradAxis]:
+    """Row by row, or blocks of dy rows, with as many dx rows or a multiple of them."""
+    yield dgrad_axis(axis)
+    for fold in FOLDS:
+        if fold > axis.out:
+            break
+        for multiple in FOLDS:
+            if (multiple - 1) * fold < axis.out and (fold, multiple, axis.stride) != (1, 1, 1):
+                yield dgrad_axis(axis, fold, blocked=True, multiple=multiple)
 
 
 def _halves(extent: int, unit: int) -> Iterator[int]:
