@@ -83,7 +83,9 @@ def choose(
     budget: instructions that the text may have; loops keep it there where the options allow them.
     """
     searches = [_Search(geometry, problem, options, budget) for problem in problems]
-    best = [scored for search in searches for scored in _scored(search)]
+    best = [scored for search in searches for scored in _scored(search, prune=True)]
+    if not best:
+        best = [scored for search in searches for scored in _scored(search, prune=False)]
     if not best:
         raise RequestError("no-schedule", f"{geometry.key()}: no schedule fits SBUF")
     best.sort(key=lambda scored: scored.rank)
@@ -91,14 +93,15 @@ def choose(
     return Choice(best[0].problem, best[0].schedule, reports, best[0].fits)
 
 
-def _scored(search: _Search) -> list[Scored]:
+def _scored(search: _Search, *, prune: bool) -> list[Scored]:
     """Price the schedules of one problem that fit."""
     best: list[Scored] = []
-    for dgrad, dy_fold, dy_block in search.dgrads():
+    for way in search.dgrads():
+        dgrad, dy_fold, _ = way
         fitting = 0
         grain = (dgrad.axes[0].grain, dgrad.axes[1].grain) if dgrad is not None else dy_fold
         for sizes in search.slabs(grain):
-            scored = search.best_for(dgrad, dy_fold, dy_block, sizes)
+            scored = search.best_for(way, sizes, prune=prune)
             if scored is not None:
                 best.append(scored)
                 fitting += scored.fits
@@ -195,9 +198,10 @@ class _Search:
             yield 1, fold[0], fold[1], columns
 
     def best_for(
-        self, dgrad: DgradPlan | None, dy_fold: Fold, dy_block: int, sizes: Sizes
+        self, way: tuple[DgradPlan | None, Fold, int], sizes: Sizes, *, prune: bool
     ) -> Scored | None:
-        """Add the cheapest dw that fits to a way of computing dx."""
+        """Add the cheapest dw that fits to a way of computing dx; prune: only if that leaves room for more text."""
+        dgrad, dy_fold, dy_block = way
         base = Schedule(
             slabs=SlabPlan(sizes),
             dgrad=dgrad,
@@ -210,8 +214,10 @@ class _Search:
             chains_per_pass=1,
         )
         without = self._scored(base)
-        if without is None or not without.fits or "dw" not in self.geometry.gradients:
+        if "dw" not in self.geometry.gradients:
             return without
+        if without is None or (prune and not without.fits):
+            return None
         best: Scored | None = None
         for wgrad, x_fold in WgradSearch(self.pricing, sizes, dy_fold).candidates():
             chains = self.pricing.chains(wgrad)
