@@ -140,6 +140,24 @@ def geometry_options(*, required: bool = True) -> Callable[[Command], Command]:
     return decorate
 
 
+def choice_options(function: Command) -> Command:
+    """Add the options that change how a layer is stored and run.
+
+    The command receives those that were given as one `choices` argument, for `with_choices`.
+    """
+
+    @wraps(function)
+    def with_options(**values: Any) -> Any:
+        given = {name: values.pop(name) for name in _CHOICES}
+        choices = {name: value for name, value in given.items() if value is not None}
+        return function(choices=choices, **values)
+
+    command: Command = with_options
+    for option in reversed(_CHOICES.values()):
+        command = option(command)
+    return command
+
+
 def read_geometry(given: Mapping[str, Any]) -> ConvGeometry:
     """Make the geometry of the given options, by the names of their arguments."""
     if "key" in given:
@@ -149,7 +167,7 @@ def read_geometry(given: Mapping[str, Any]) -> ConvGeometry:
         _refuse(
             "--from", given.keys() - {"layers"} - _CHOICES.keys(), f"with {_flags(_CHOICES)} only"
         )
-        return _changed(_layer_of(given["layers"]), {**given})
+        return with_choices(_layer_of(given["layers"]), {**given})
     if not {"shape", "filters"} <= given.keys():
         present = _flags(given) or "no geometry"
         raise ConflictingOptions(
@@ -173,7 +191,7 @@ def _layer_of(place: str) -> ConvGeometry:
     return layers[0].geometry
 
 
-def _changed(geometry: ConvGeometry, given: Mapping[str, Any]) -> ConvGeometry:
+def with_choices(geometry: ConvGeometry, given: Mapping[str, Any]) -> ConvGeometry:
     """Apply the choices made on the command line to a layer."""
     choices = {name: value for name, value in given.items() if name in _CHOICES}
     if "dtype" in choices and geometry.out_dtype == geometry.dtype:

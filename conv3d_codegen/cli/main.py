@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 from importlib import import_module
+from keyword import iskeyword
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,13 +23,16 @@ from conv3d_codegen.errors import RequestError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# Subcommand → what it is for. The module of the same name in this package holds `command`.
+# Subcommand → what it is for. The module of the same name in this package holds `command`; names
+# that Python keeps for itself have an underscore behind.
 COMMANDS = {
     "emit": "Write the kernel of a geometry.",
     "verify": "Run a kernel in the bundled simulator and compare it with the reference.",
     "plan": "Show the schedule of a geometry, what else was considered, and the index maps.",
     "inspect": "Show what a reviewer wants to know about a kernel.",
     "diff": "Compare two kernels: plans first, then text.",
+    "import": "Read convolutions in another notation and write a LAYERS file.",
+    "compile": "Compile a kernel with the Neuron toolchain, where that is installed.",
     "cache": "Look after the kernels kept on this machine.",
     "pack": "Make, check and compare packs: kernels for the layers of a model in one file.",
     "catalog": "Check, rewrite or compare the committed kernels in generated/.",
@@ -48,7 +52,8 @@ class CommandGroup(click.Group):
         """Import the module of one subcommand."""
         if cmd_name not in COMMANDS:
             return None
-        command = import_module(f"conv3d_codegen.cli.{cmd_name}").command
+        stem = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
+        command = import_module(f"conv3d_codegen.cli.{stem}").command
         assert isinstance(command, click.Command)
         return command
 

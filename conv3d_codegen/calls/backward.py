@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`conv3d_bwd`: the gradients of a convolution, with the signature of the NKI library's function.
+
+A call is prepared once per shapes, dtypes and steps; preparing finds the kernel. A repeated call
+looks its preparation up and goes straight to the kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from conv3d_codegen.calls.run import runner_for
+from conv3d_codegen.compile.toolchain import host_target
+from conv3d_codegen.dtypes import DTYPES
+from conv3d_codegen.errors import RequestError, UnknownDtype
+from conv3d_codegen.geometry import ConvGeometry
+from conv3d_codegen.geometry.rules import GRADIENTS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Steps = int | Iterable[int]
+    FixedSteps = int | tuple[int, ...]
+
+
+class Tensor(Protocol):
+    """What every framework's arrays have."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extents."""
+
+    @property
+    def dtype(self) -> Any:
+        """Element type, an object of the framework."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallForm:
+    """Everything about a call but the values: calls of one form share one kernel."""
+
+    shapes: tuple[tuple[int, ...], ...]  # of dy, x_in, filters
+    dtypes: tuple[Any, ...]
+    steps: tuple[FixedSteps, FixedSteps, FixedSteps]  # stride, padding, dilation
+    groups: int
+    compute: tuple[bool, bool, bool]
+    lnc: int
+    is_numpy: bool
+
+
+class ConvBackward:
+    """A function of tensors; `conv3d_bwd[2]` is the same on both cores of a logical core."""
+
+    def __init__(self, lnc: int = 1) -> None:
+        self._lnc = lnc
+
+    def __getitem__(self, lnc: int) -> ConvBackward:
+        return ConvBackward(lnc)
+
+    def __call__(  # noqa: PLR0913, PLR0917 (the signature of the function that this one replaces)
+        self,
+        dy: Tensor,
+        x_in: Tensor,
+        filters: Tensor,
+        stride: Steps = 1,
+        padding: Steps = 0,
+        dilation: Steps = 1,
+        groups: int = 1,
+        compute_dx: bool = True,
+        compute_dw: bool = True,
+        compute_db: bool = True,
+    ) -> Any:
+        """Compute the gradients of a convolution of 1 to 3 spatial axes.
+
+        Args:
+            dy: gradient of the output, [N, C_out, D_out, H_out, W_out].
+            x_in: input, [N, C_in, D, H, W].
+            filters: [K_d, K_h, K_w, C_in / groups, C_out]; one dtype for all three tensors.
+            stride: one number, or one per axis.
+            padding: one number, one per axis, or two per axis (before, after).
+            dilation: one number, or one per axis.
+            groups: channel groups.
+            compute_dx: whether dx is asked for, of x_in's shape.
+            compute_dw: whether dw is asked for, of the filters' shape.
+            compute_db: whether db is asked for, [C_out].
+
+        Returns:
+            The gradients that were asked for, in the order dx, dw, db; one alone is no tuple.
+            An empty batch has an empty dx and zeros for dw and db.
+
+        Raises:
+            RequestError: the tensors do not belong together, or no kernel is made for them.
+        """
+        form = CallForm(
+            (dy.shape, x_in.shape, filters.shape),
+            (dy.dtype, x_in.dtype, filters.dtype),
+            (_fixed(stride), _fixed(padding), _fixed(dilation)),
+            groups,
+            (compute_dx, compute_dw, compute_db),
+            self._lnc,
+            isinstance(dy, np.ndarray),
+        )
+        return prepare(form)(dy, x_in, filters)
+
+
+conv3d_bwd = ConvBackward()
+
+
+def _fixed(steps: Steps) -> FixedSteps:
+    return tuple(steps) if isinstance(steps, Iterable) else steps
+
+
+@lru_cache(maxsize=1024)
+def prepare(form: CallForm) -> Callable[[Any, Any, Any], Any]:
+    """Find what computes the gradients of calls of this form."""
+    geometry = geometry_of(form)
+    if form.shapes[1][0] == 0:
+        return _empty_batch(geometry.gradients)
+    run = runner_for(geometry, is_numpy=form.is_numpy)
+    if len(geometry.gradients) > 1:
+        return run
+    return lambda dy, x_in, filters: run(dy, x_in, filters)[0]
+
+
+def geometry_of(form: CallForm) -> ConvGeometry:
+    """Return the geometry of a call; an empty batch stands as a batch of 1."""
+    dy_shape, x_shape, filter_shape = form.shapes
+    rank = len(x_shape) - 2
+    if not len(filter_shape) == len(dy_shape) == len(x_shape):
+        listed = " ".join(map(_extents, form.shapes))
+        raise _wrong_shape(f"dy, x_in, filters {listed}", "they differ in rank", "one rank")
+    stride, padding, dilation = form.steps
+    geometry = ConvGeometry.from_shapes(
+        (x_shape[0] or 1, *x_shape[1:]),
+        (filter_shape[-1], *filter_shape[:rank]),
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        groups=form.groups,
+        gradients=[name for name, asked in zip(GRADIENTS, form.compute, strict=True) if asked],
+        dtype=_dtype(form.dtypes),
+        lnc=form.lnc,
+        target=host_target(),
+    )
+    expected = {"dy": (x_shape[0], *geometry.dy_shape[1:]), "filters": geometry.filter_shape}
+    for name, given in (("dy", dy_shape), ("filters", filter_shape)):
+        if tuple(given) != expected[name]:
+            raise _wrong_shape(
+                f"{name} {_extents(given)}",
+                f"does not belong to x_in {_extents(x_shape)}",
+                _extents(expected[name]),
+            )
+    return geometry
+
+
+def _dtype(dtypes: tuple[Any, ...]) -> str:
+    """Return our name of the one element type of all tensors."""
+    names = [str(given).removeprefix("torch.") for given in dtypes]
+    known = {row.nki.removeprefix("nl."): row.name for row in DTYPES.values()}
+    if names[0] not in known:
+        raise UnknownDtype(f"dtype {names[0]}", "no kernel is made for it", ", ".join(known))
+    if len(set(names)) > 1:
+        raise RequestError(
+            "mixed-dtypes",
+            f"dy, x_in, filters of dtypes {', '.join(names)}; accepted: one dtype for all three",
+        )
+    return known[names[0]]
+
+
+def _empty_batch(gradients: tuple[str, ...]) -> Callable[[Any, Any, Any], Any]:
+    """Return the gradients of no samples: sums over nothing, which need no kernel."""
+
+    def zeros(dy: Any, x_in: Any, filters: Any) -> Any:
+        shapes = {"dx": x_in.shape, "dw": filters.shape, "db": (dy.shape[1],)}
+        results = tuple(_zeros(x_in, shapes[name]) for name in gradients)
+        return results if len(results) > 1 else results[0]
+
+    return zeros
+
+
+def _zeros(like: Any, shape: tuple[int, ...]) -> Any:
+    if hasattr(like, "new_zeros"):  # torch's way; numpy and JAX keep to the array API
+        return like.new_zeros(shape)
+    return like.__array_namespace__().zeros(shape, dtype=like.dtype)
+
+
+def _extents(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape))
+
+
+def _wrong_shape(given: str, problem: str, accepted: str) -> RequestError:
+    return RequestError("wrong-shape", f"{given}: {problem}; accepted: {accepted}")
