@@ -3,11 +3,23 @@
 
 from __future__ import annotations
 
+import os
+from typing import TYPE_CHECKING
+
 from conv3d_codegen.cache import FileInfo, KernelInfo, StoredKernel, recipe
 from conv3d_codegen.geometry import ConvGeometry
+from conv3d_codegen.layers import Layer
+from conv3d_codegen.packs.workers import Failure
+from conv3d_codegen.packs.write import pack_member, write_pack
 from conv3d_codegen.plan.options import EmitOptions
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from conv3d_codegen.packs import Pack
+
 OPTIONS = EmitOptions()
+REFUSED, DEADLY = 7, 13
 
 
 def geometry(batch: int = 1) -> ConvGeometry:
@@ -28,3 +40,25 @@ def stored(problem: ConvGeometry, options: EmitOptions = OPTIONS, text: str = ""
         summary={"instructions": len(source), "busy_us": 1.5},
     )
     return StoredKernel(info, source)
+
+
+def layers(*batches: int) -> list[Layer]:
+    """Return a model with a layer for each batch."""
+    return [Layer("net", f"conv{batch}", geometry(batch)) for batch in batches]
+
+
+def packed(path: Path, *batches: int, text: str = "") -> Pack:
+    """Write a pack of kernels that are not emitted either."""
+    kernels = {batch: stored(geometry(batch), text=text) for batch in sorted(batches)}
+    return write_pack(
+        path, (pack_member(kernel, [f"net/conv{b}"], []) for b, kernel in kernels.items())
+    )
+
+
+def emit_or_die(problem: ConvGeometry, options: EmitOptions) -> StoredKernel | Failure:
+    """Stand in for emission in a worker: refuse some geometries, and die of others."""
+    if problem.batch == DEADLY:
+        os._exit(1)
+    if problem.batch == REFUSED:
+        return Failure("refused", "not today")
+    return stored(problem, options)

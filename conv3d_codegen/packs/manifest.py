@@ -13,7 +13,7 @@ from conv3d_codegen.cache import FileInfo, KernelInfo
 from conv3d_codegen.cache.records import printable, safe_name, take
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 MANIFEST = "manifest.json"
 FORMAT = "conv3d_codegen pack"
@@ -51,12 +51,12 @@ class PackEntry:
         """Where a compiled file is."""
         return f"compiled/{self.info.name}/{compiled.compiler}/{file.name}"
 
-    def members(self) -> dict[str, FileInfo]:
+    def members(self) -> Iterator[tuple[str, FileInfo]]:
         """Every member of the archive that belongs to the kernel."""
-        found = {self.path: self.info.file}
+        yield self.path, self.info.file
         for compiled in self.compiled:
-            found.update((self.compiled_path(compiled, file), file) for file in compiled.files)
-        return found
+            for file in compiled.files:
+                yield self.compiled_path(compiled, file), file
 
     def to_plain(self) -> dict[str, Any]:
         """Write as JSON data."""
@@ -95,7 +95,7 @@ class Manifest:
     @cached_property
     def members(self) -> Mapping[str, FileInfo]:
         """Every member that the archive should have beside the manifest."""
-        return {path: file for entry in self.entries for path, file in entry.members().items()}
+        return dict(member for entry in self.entries for member in entry.members())
 
     @property
     def digest(self) -> str:
@@ -120,7 +120,7 @@ class Manifest:
         manifest = cls.of(map(PackEntry.from_plain, take(document, "kernels", list)))
         if len(manifest.by_key) != len(manifest.entries):
             raise ValueError(f"{MANIFEST} lists a key twice")
-        if len(manifest.members) != sum(len(entry.members()) for entry in manifest.entries):
+        if len(manifest.members) != sum(1 for entry in manifest.entries for _ in entry.members()):
             raise ValueError(f"{MANIFEST} lists a compiled file twice")
         return manifest
 
