@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import groupby, islice
+from operator import itemgetter
+from typing import TYPE_CHECKING, TypeVar
 
 from conv3d_codegen.dtypes import dtype
 from conv3d_codegen.lower.cores import add_other_core
@@ -12,9 +14,10 @@ from conv3d_codegen.lower.tensors import Diagonal
 from conv3d_codegen.plan.blocks import split_upto
 from conv3d_codegen.program.instructions import dma_copy, transpose
 from conv3d_codegen.program.program import PSUM_BANK_BYTES
+from conv3d_codegen.program.views import SliceView, Span
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from conv3d_codegen.lower.builder import Builder
     from conv3d_codegen.lower.tap_chains import Chain
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from conv3d_codegen.plan.schedule import Side
     from conv3d_codegen.program.views import Buffer
 
+T = TypeVar("T")
 Range = tuple[int, int]
 MIN_TURNED_BYTES = 2  # PSUM keeps transposed 8-bit elements 16 bits apart: nc_matmul docstring
 Cell = tuple[tuple[int, int, int], tuple[int, int, int]]
@@ -119,33 +123,49 @@ class ResultWriter:
             self.builder.add(dma_copy(dst, rounded[rows, first, second, :]))
 
     def _store_turned(self, chain: Chain, rounded: Buffer, channels: Range) -> None:
-        """[taps · c_out, taps, c_in] → [c_in, taps, taps · c_out], as many taps per PSUM bank as fit."""
-        columns = chain.shape[0]
-        span = slice(channels[0] - chain.moving[0], channels[1] - chain.moving[0])
-        per_bank = PSUM_BANK_BYTES // (columns * dtype(rounded.dtype).bytes)
+        """[taps · c_out, taps, c_in] → [taps · c_in, taps · c_out]: few channels leave room for several taps."""
+        width = channels[1] - channels[0]
+        columns, first_run, second_run, moving = chain.shape
+        flat = self.builder.alias(rounded, (columns, first_run * second_run * moving))
         by_cell: dict[tuple[int, int], list[Cell]] = {}
         for taps, cell in chain.cells():
             by_cell.setdefault(cell[1:], []).append((taps, cell))
-        cells = list(by_cell.items())
-        for start in range(0, len(cells), per_bank):
-            batch = cells[start : start + per_bank]
-            shape = (channels[1] - channels[0], len(batch), columns)
-            landing = self.builder.allocate("t_ps", shape, rounded.dtype, "psum")
-            for position, ((first, second), _) in enumerate(batch):
-                data = rounded[:, first, second, span]
-                self.builder.add(transpose(landing[:, position, :], data))
-            turned = self.builder.allocate("dw_turned", shape, self.out_dtype, "sbuf")
-            self.builder.copy(turned.whole(), landing.whole())
-            for position, (_, members) in enumerate(batch):
-                self._store_columns(chain, channels, turned, (position, members))
+        together = 128 // width if width == moving else 1
+        groups = batched(sorted(by_cell.items(), key=itemgetter(0)), together)
+        per_bank = PSUM_BANK_BYTES // (columns * dtype(rounded.dtype).bytes)
+        for _, alike in groupby(groups, len):
+            for batch in batched(alike, per_bank):
+                rows = len(batch[0]) * width
+                shape = (rows, len(batch), columns)
+                landing = self.builder.allocate("t_ps", shape, rounded.dtype, "psum")
+                for position, group in enumerate(batch):
+                    first, second = group[0][0]
+                    start = (first * second_run + second) * moving + channels[0] - chain.moving[0]
+                    data = flat[:, start : start + rows]
+                    self.builder.add(transpose(landing[:, position, :], data))
+                turned = self.builder.allocate("dw_turned", shape, self.out_dtype, "sbuf")
+                self.builder.copy(turned.whole(), landing.whole())
+                for position, group in enumerate(batch):
+                    for number, (_, members) in enumerate(group):
+                        rows_of_tap = slice(number * width, (number + 1) * width)
+                        source = turned[rows_of_tap, position, :]
+                        self._store_columns(chain, channels, source, members)
 
     def _store_columns(
-        self, chain: Chain, channels: Range, turned: Buffer, placed: tuple[int, Sequence[Cell]]
+        self, chain: Chain, channels: Range, turned: SliceView, members: Sequence[Cell]
     ) -> None:
-        position, members = placed
+        """Store the taps that lie beside each other in one turned cell: [c_in, taps · c_out]."""
         width = chain.stationary[1] - chain.stationary[0]
         part = self._part(chain.stationary, channels)
+        rows, position, _ = turned.index
         for taps, (packed, _, _) in members:
             dst = self.dw.tap(part, self._filter_tap(taps))
-            columns = slice(packed * width, (packed + 1) * width)
-            self.builder.add(dma_copy(dst, turned[:, position, columns]))
+            columns = Span(packed * width, (packed + 1) * width)
+            self.builder.add(dma_copy(dst, SliceView(turned.buffer, (rows, position, columns))))
+
+
+def batched(items: Iterable[T], size: int) -> Iterator[tuple[T, ...]]:
+    """Cut a sequence into tuples of `size`; the last one may be shorter."""
+    iterator = iter(items)
+    while batch := tuple(islice(iterator, size)):
+        yield batch

@@ -62,7 +62,15 @@ class WgradSearch:
             return [(1, 1)]
         depth, height, _ = self.pricing.problem.in_size
         side = math.isqrt(limit)
-        wanted = ((1, 1), (limit, 1), (1, limit), (limit // side, side), (side, limit // side), (2, 2))
+        even = 1 << (limit.bit_length() - 1)  # strides are mostly powers of two
+        wanted = (
+            (1, 1),
+            (limit, 1),
+            (1, limit),
+            (1, even),
+            (limit // side, side),
+            (2, even // 2),
+        )
         folds = {
             (min(d, 1 << (depth - 1).bit_length()), min(h, 1 << (height - 1).bit_length()))
             for d, h in wanted
