@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from conv3d_codegen.calls.run import runner_for
+from conv3d_codegen.calls.kernels import add_pack
+from conv3d_codegen.calls.run import device_runner, runner_for, simulator_runner
 from conv3d_codegen.compile.toolchain import host_target
 from conv3d_codegen.dtypes import DTYPES
 from conv3d_codegen.errors import RequestError, UnknownDtype
@@ -23,6 +24,8 @@ from conv3d_codegen.geometry.rules import GRADIENTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from conv3d_codegen.packs import Pack
 
     Steps = int | Iterable[int]
     FixedSteps = int | tuple[int, ...]
@@ -125,6 +128,17 @@ def prepare(form: CallForm) -> Callable[[Any, Any, Any], Any]:
     if len(geometry.gradients) > 1:
         return run
     return lambda dy, x_in, filters: run(dy, x_in, filters)[0]
+
+
+def use_pack(pack: Pack) -> None:
+    """Take kernels from a loaded pack, before installed packs, the cache and the emitter.
+
+    It holds for this process and for every call and layer that is made from now on. Of two packs
+    with a kernel for the same geometry, the one that was named last decides.
+    """
+    add_pack(pack)
+    for memo in (prepare, simulator_runner, device_runner):
+        memo.cache_clear()
 
 
 def geometry_of(form: CallForm) -> ConvGeometry:
