@@ -3,24 +3,27 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from conv3d_codegen.cache import KernelCache
+from conv3d_codegen.cli.cache_options import cache_option
 from conv3d_codegen.cli.emit_options import emit_options
 from conv3d_codegen.cli.geometry_options import geometry_options
 from conv3d_codegen.cli.output import Exit, json_option, print_json, say
-from conv3d_codegen.compile.compiler import compile_cached
+from conv3d_codegen.cli.progress import progress_bar
+from conv3d_codegen.compile.compiler import compile_kernel, compile_pack
 from conv3d_codegen.compile.sandbox import Limits
+from conv3d_codegen.compile.toolchain import find_toolchain
+from conv3d_codegen.emission import emit_stored
+from conv3d_codegen.packs import load_pack
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
-    from conv3d_codegen.api import EmitOptions
+    from conv3d_codegen.cache import KernelCache
     from conv3d_codegen.compile.compiler import Compilation
     from conv3d_codegen.geometry import ConvGeometry
 
@@ -52,45 +55,69 @@ def limit_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @click.command()
-@geometry_options()
+@click.argument("pack", required=False, type=click.Path(path_type=Path, dir_okay=False))
+@geometry_options(required=False)
 @emit_options
 @limit_options
+@cache_option
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Copy the NEFF and the log there too.",
+    help="Also write NEFFs and logs there, in a folder per kernel.",
 )
 @json_option
-def command(
-    geometry: ConvGeometry,
-    options: EmitOptions,
-    limits: Limits,
-    output: Path | None,
-    as_json: bool,
-) -> Exit:
-    """Compile the kernel of a geometry to a NEFF; no device is needed.
+def command(pack: Path | None, geometry: ConvGeometry | None, as_json: bool, **how: Any) -> Exit:
+    """Compile the kernel of a geometry, or all kernels of a PACK; no device is needed.
 
-    NEFF and compiler log are kept in the cache, per version of the compiler. Exits with 1 when the
-    compiler refuses the kernel or runs into a limit.
+    NEFFs and compiler logs are kept in the cache, per version of the compiler, and put into the
+    pack. Exits with 1 when the compiler refuses a kernel or runs into a limit.
     """
-    made = compile_cached(geometry, options, KernelCache(), limits)
-    if output is not None:
-        output.mkdir(parents=True, exist_ok=True)
-        for name, content in made.files.items():
-            (output / name).write_bytes(content)
-        say(f"wrote {', '.join(sorted(made.files))} to {output}")
-    if as_json:
-        sizes = {name: len(content) for name, content in made.files.items()}
-        print_json({**asdict(made), "files": sizes, "passed": not made.problem})
+    if (pack is None) == (geometry is None):
+        raise click.UsageError("name a PACK, or a geometry: --shape and --filter, or --key")
+    find_toolchain(compiler=True)  # before anything slow
+    cache: KernelCache = how["cache"]
+    if pack is not None:
+        with progress_bar("kernels") as progress:
+            made = compile_pack(load_pack(pack), cache, how["limits"], progress)
     else:
-        click.echo(f"{made.key}\n{made.compiler}: {_verdict(made)}")
-    return Exit.FAILED if made.problem else Exit.DONE
+        assert geometry is not None
+        kernel = cache.fetch(geometry, how["options"], emit_stored)
+        made = (compile_kernel(kernel, cache, how["limits"]),)
+    if how["output"] is not None:
+        _write(made, how["output"])
+    if as_json:
+        print_json([_describe(one) for one in made])
+    else:
+        for one in made:
+            click.echo(f"{one.key}\n  {one.compiler}: {_verdict(one)}")
+    return Exit.FAILED if any(one.problem for one in made) else Exit.DONE
+
+
+def _write(made: Iterable[Compilation], output: Path) -> None:
+    for one in made:
+        folder = output / one.name
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in one.files.items():
+            (folder / name).write_bytes(content)
+        say(f"wrote {', '.join(sorted(one.files))} to {folder}")
+
+
+def _describe(made: Compilation) -> dict[str, Any]:
+    sizes = {name: len(content) for name, content in made.files.items()}
+    return {
+        "passed": not made.problem,
+        "key": made.key,
+        "compiler": made.compiler,
+        "files": sizes,
+        "problem": made.problem,
+        "from_cache": made.from_cache,
+    }
 
 
 def _verdict(made: Compilation) -> str:
     if made.problem:
         return f"FAILED, {made.problem}"
-    neff = next(content for name, content in made.files.items() if name.endswith(".neff"))
-    return f"{len(neff):,} bytes{', from the cache' if made.from_cache else ''}"
+    (size,) = (len(content) for name, content in made.files.items() if name.endswith(".neff"))
+    return f"{size:,} bytes{', from the cache' if made.from_cache else ''}"

@@ -19,6 +19,8 @@ from conv3d_codegen.cli.main import main
 from conv3d_codegen.compile import toolchain as toolchain_module
 from conv3d_codegen.compile.arrays import read_arrays, write_arrays
 from conv3d_codegen.geometry import ConvGeometry
+from conv3d_codegen.layers import Layer, format_layers
+from conv3d_codegen.packs import load_pack
 from hand_written import KERNEL, KEY
 
 if TYPE_CHECKING:
@@ -47,10 +49,10 @@ def test_a_neff_and_its_log(
     toolchain: Toolchain, tmp_path: Path, release: str, frontend: str
 ) -> None:
     toolchain(release)
-    result = command("compile", *GEOMETRY, "--target", "trn3", "-o", tmp_path / "out")
+    result = command("compile", *GEOMETRY, "--target", "trn3", "-o", tmp_path)
     assert result.exit_code == 0, result.stdout
     name = f"{NAME.replace('trn2', 'trn3')}"
-    assert json.loads((tmp_path / "out" / f"{name}.neff").read_text()) == {
+    assert json.loads((tmp_path / name / f"{name}.neff").read_text()) == {
         "target": "trn3",
         "lnc": 1,
         "kernel": name,
@@ -61,16 +63,48 @@ def test_a_neff_and_its_log(
         },
         "frontend": frontend,
     }
-    assert (tmp_path / "out" / "log.txt").read_text() == f"compiling {name}\n"
+    assert (tmp_path / name / "log.txt").read_text() == f"compiling {name}\n"
 
 
 def test_the_cache_keeps_what_each_compiler_version_made(toolchain: Toolchain) -> None:
     toolchain("0.6")
-    first = json.loads(command("compile", *GEOMETRY, "--json").stdout)
-    again = json.loads(command("compile", *GEOMETRY, "--json").stdout)
+    (first,) = json.loads(command("compile", *GEOMETRY, "--json").stdout)
+    (again,) = json.loads(command("compile", *GEOMETRY, "--json").stdout)
     assert (first["from_cache"], again["from_cache"]) == (False, True)
     assert first["files"] == again["files"]
     assert first["compiler"] == "nki-0.6.0-neuronx-cc-2.27.5334"
+
+
+def test_a_pack_takes_in_what_is_compiled(
+    toolchain: Toolchain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toolchain()
+    layers, pack = tmp_path / "layers.json", tmp_path / "kernels.pack"
+    sizes = [2, 3]
+    geometries = [ConvGeometry.from_shapes((1, 2, size), (3, 2)) for size in sizes]
+    named = [Layer("M", f"l{g.input_size[2]}", g) for g in geometries]
+    layers.write_text(format_layers(named, "layers.json"))
+    assert command("pack", "build", layers, "-o", pack, "--jobs", 1).exit_code == 0
+    monkeypatch.setenv("STAND_IN", "refuse l3")
+    result = command("compile", pack, "--json")
+    assert result.exit_code == 1
+    assert [one["passed"] for one in json.loads(result.stdout)] == [True, False]
+    compiled = [len(entry.compiled) for entry in load_pack(pack).manifest.entries]
+    assert compiled == [1, 0]
+    monkeypatch.setenv("STAND_IN", "")
+    (one,) = json.loads(command("compile", pack, "--json").stdout)  # what is missing alone
+    assert one["passed"]
+    assert load_pack(pack).problems() == ()
+    (artifact,) = load_pack(pack).member(one["key"]).artifacts
+    assert artifact.files.keys() == {f"{geometries[1].module_name()}.neff", "log.txt"}
+    assert load_pack(pack).manifest.by_key[one["key"]].layers == ("M/l3",)
+
+
+@pytest.mark.parametrize("arguments", [(), ("some.pack", *GEOMETRY)])
+def test_either_a_pack_or_a_geometry(arguments: tuple[str, ...]) -> None:
+    result = command("compile", *arguments)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error[usage]: name a PACK, or a geometry")
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,8 @@ class CompiledKernel:
         assert not list(Path(options.artifacts_dir).iterdir()), "NCC_IDRV077: folder not empty"
         print("compiling", result["kernel"])
         behaviour = os.environ.get("STAND_IN", "")
+        if behaviour == "refuse l3" and "_i3_" in result["kernel"]:
+            behaviour = "refuse"
         if behaviour == "hang":
             child = subprocess.Popen(["sleep", "600"])
             Path(os.environ["STAND_IN_PID"]).write_text(str(child.pid))
