@@ -122,6 +122,13 @@ class SlabPass:
                 self.dgrad.slab(dx_box, dy_windows)
         with builder.captured() as turning:
             prepared = self._turn(label, positions, by_side, last=last)
+        if not pack.schedule.woven:
+            builder.sections[-1].items += [*dx, *turning]
+            builder.catch_up()
+            if prepared is not None:
+                pack.section(f"{label}: dw")
+                self._contract(prepared)
+            return None
         with builder.captured() as preparing:
             builder.weave(dx, turning)
         contracted: list[Item] = []

@@ -390,10 +390,10 @@ class Pricing:
         return most if spread else min(most, size)
 
     def sbuf_bytes(self, schedule: Schedule) -> int:
-        """SBUF per partition: what dx holds or what dw holds; over several slabs both, since slabs overlap.
+        """SBUF per partition at the fullest moment.
 
-        A slab's windows are free once dx is done and the tensors of dw are turned, so the next slab's windows load
-        into their room while dw is contracted.
+        Not woven, dx is done before the operands of dw take its place, and a slab's windows make room for those of the
+        next one. Woven, all of it is held at once, over several slabs with the operands of two slabs.
         """
         slabs = math.prod(
             ceil_div(extent, size)
@@ -401,14 +401,27 @@ class Pricing:
                 (self.problem.batch, *self.problem.out_size), schedule.slabs.sizes, strict=True
             )
         )
-        dy = self._window_bytes(schedule, "dy")
-        x = self._window_bytes(schedule, "x")
+        windows = self._window_bytes(schedule, "dy") + self._window_bytes(schedule, "x")
         filters, rows = self._dgrad_bytes(schedule)
         turned = self._wgrad_bytes(schedule)
-        if slabs == 1:
-            return dy + x + filters + rows + turned
-        sums = schedule.chains_per_pass * 2048 if schedule.wgrad is not None else 0
-        return dy + x + filters + rows + 2 * turned + sums
+        if schedule.woven:
+            held = windows + filters + rows + turned * (1 if slabs == 1 else 2)
+        elif slabs == 1:
+            held = windows + max(filters + rows, turned)
+        else:
+            held = windows + filters + max(rows, turned)
+        return held if slabs == 1 and not schedule.rolled else held + self._sum_bytes(schedule)
+
+    def _sum_bytes(self, schedule: Schedule) -> int:
+        """Partial sums of dw that one pass keeps from slab to slab, in fp32."""
+        plan = schedule.wgrad
+        if plan is None:
+            return 0
+        stationary, moving = self.wgrad_channels(plan)
+        cells = moving * ceil_div(stationary, 128)
+        for number, taps in enumerate(self.problem.kernel):
+            cells *= self.packed_runs(plan) if number == plan.stationary_axis else taps
+        return cells * 4 * schedule.chains_per_pass // self.chains(plan)
 
     def _window_bytes(self, schedule: Schedule, name: str) -> int:
         problem = self.problem

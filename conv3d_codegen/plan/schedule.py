@@ -98,6 +98,7 @@ class Schedule:
     dy_fold, x_fold: rows of D and H that lie on partitions beside the channels of a window.
     dy_block, x_block: channels per window.
     chains_per_pass: accumulations of dw that one pass over the slabs serves.
+    woven: whether a slab is prepared while the one before is contracted; takes room for both.
     rolled: axes of (N, D, H, W) along which like slabs are iterations of a hardware loop.
     """
 
@@ -110,4 +111,5 @@ class Schedule:
     dy_block: int
     x_block: int
     chains_per_pass: int
+    woven: bool
     rolled: tuple[int, ...] = ()
