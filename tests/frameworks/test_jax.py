@@ -132,6 +132,15 @@ def test_without_being_asked_for_the_simulator_stays_out() -> None:
         assert kernels_called(pullback(dy, how), x, filters, bias) == 0
 
 
+def test_mixed_types_are_left_to_xla() -> None:
+    x, filters, bias = jnp.ones((1, 3, 7), jnp.bfloat16), jnp.ones((3, 3, 4)), jnp.ones(4)
+    with kernels.simulate_on_cpu():
+        y = kernels.conv(x, filters.astype(x.dtype), bias)
+        assert y.dtype == jnp.float32
+        gradient = jax.grad(lambda b: kernels.conv(x, filters.astype(x.dtype), b).sum())(bias)
+    assert gradient.dtype == bias.dtype
+
+
 def test_an_empty_batch() -> None:
     x, filters = jnp.zeros((0, 3, 7)), jnp.ones((3, 3, 4))
     with kernels.simulate_on_cpu():
