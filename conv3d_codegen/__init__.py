@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from conv3d_codegen.api import EmitOptions, Kernel
+    from conv3d_codegen.calls import conv3d_bwd, use_pack
     from conv3d_codegen.errors import RequestError
     from conv3d_codegen.geometry import ConvGeometry
     from conv3d_codegen.packs import load_pack
@@ -25,7 +26,9 @@ _HOMES = {
     "Kernel": "api",
     "RequestError": "errors",
     "VerifyReport": "verify",
+    "conv3d_bwd": "calls",
     "load_pack": "packs",
+    "use_pack": "calls",
     "verify_geometry": "verify",
     "verify_source": "verify",
 }
@@ -37,7 +40,9 @@ __all__ = [
     "RequestError",
     "VerifyReport",
     "__version__",
+    "conv3d_bwd",
     "load_pack",
+    "use_pack",
     "verify_geometry",
     "verify_source",
 ]

@@ -39,7 +39,7 @@ def conv(x: jax.Array, filters: jax.Array, bias: jax.Array | None = None, **how:
     Args:
         x: [N, C_in, D, H, W], or as the layout says.
         filters: [K_d, K_h, K_w, C_in / groups, C_out], or as the filter layout says; of x's dtype.
-        bias: [C_out].
+        bias: [C_out]; of x's dtype.
         how: the fields of `ConvGeometry` that say how: stride, padding, dilation (one number, one
             per axis; padding also two per axis), groups, transposed, output_padding, layout,
             filter_layout, and lnc, the physical cores per logical core that a kernel runs on.
@@ -50,7 +50,8 @@ def conv(x: jax.Array, filters: jax.Array, bias: jax.Array | None = None, **how:
     Raises:
         RequestError: the arguments state no convolution.
     """
-    has_kernel = x.shape[0] > 0 and x.dtype in _NAMES
+    dtypes = {tensor.dtype for tensor in (x, filters, bias) if tensor is not None}
+    has_kernel = x.shape[0] > 0 and len(dtypes) == 1 and x.dtype in _NAMES
     how = {"dtype": _NAMES[x.dtype] if has_kernel else "fp32", "target": host_target(), **how}
     geometry = _geometry(x.shape, filters.shape, how)
     if has_kernel and (_on_neuron() or simulates(geometry)):

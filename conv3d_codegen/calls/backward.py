@@ -121,7 +121,7 @@ def _fixed(steps: Steps) -> FixedSteps:
 @lru_cache(maxsize=1024)
 def prepare(form: CallForm) -> Callable[[Any, Any, Any], Any]:
     """Find what computes the gradients of calls of this form."""
-    geometry = geometry_of(form)
+    geometry = call_geometry(form)
     if form.shapes[1][0] == 0:
         return _empty_batch(geometry.gradients)
     run = runner_for(geometry, is_numpy=form.is_numpy)
@@ -141,7 +141,7 @@ def use_pack(pack: Pack) -> None:
         memo.cache_clear()
 
 
-def geometry_of(form: CallForm) -> ConvGeometry:
+def call_geometry(form: CallForm) -> ConvGeometry:
     """Return the geometry of a call; an empty batch stands as a batch of 1."""
     dy_shape, x_shape, filter_shape = form.shapes
     rank = len(x_shape) - 2

@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
-
-from conv3d_codegen.maps import useful_macs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,8 +24,8 @@ def simulate_on_cpu(max_macs: int = DEFAULT_MAX_MACS) -> Iterator[None]:
     """Let convolutions made inside the block compute their gradients in the simulator.
 
     It holds for layers of `conv3d_codegen.torch` and `conv3d_codegen.jax` whose forward pass (for
-    JAX: whose trace) runs in the block, on the CPU. Layers of more than `max_macs`
-    multiply-accumulates, forwards and backwards, keep the framework's own gradients.
+    JAX: whose trace) runs in the block, on the CPU. Layers whose gradients take more than
+    `max_macs` multiply-accumulates keep the framework's own gradients.
     """
     token = _max_macs.set(max_macs)
     try:
@@ -37,7 +36,16 @@ def simulate_on_cpu(max_macs: int = DEFAULT_MAX_MACS) -> Iterator[None]:
 
 def simulates(geometry: ConvGeometry) -> bool:
     """Say whether a layer on the CPU is to use the simulator here."""
-    return useful_macs(geometry) <= _max_macs.get()
+    return is_simulating() and macs(geometry) <= _max_macs.get()
+
+
+def macs(geometry: ConvGeometry) -> int:
+    """Return multiply-accumulates: every tap of every window, for each gradient."""
+    contraction = geometry.as_correlation()
+    windows = math.prod(axis.out for axis in contraction.axes)
+    channels = contraction.wide_channels * contraction.narrow_channels // geometry.groups
+    each = geometry.batch * windows * math.prod(geometry.kernel_size) * channels
+    return each * len(geometry.gradients)
 
 
 def is_simulating() -> bool:

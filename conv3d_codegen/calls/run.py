@@ -41,9 +41,15 @@ def runner_for(geometry: ConvGeometry, *, is_numpy: bool) -> Runner:
     Raises:
         RequestError: tensors of a framework, and no Neuron device.
     """
-    if has_device() or not is_numpy:
+    if has_device():
         return device_runner(geometry)
-    return simulator_runner(geometry)
+    if is_numpy:
+        return simulator_runner(geometry)
+    raise RequestError(
+        "no-device",
+        "these tensors are a framework's, and this host has no Neuron device; accepted: numpy "
+        "arrays, or the layers of conv3d_codegen.torch and conv3d_codegen.jax",
+    )
 
 
 @lru_cache(maxsize=_KEPT)

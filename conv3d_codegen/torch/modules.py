@@ -29,7 +29,7 @@ class _KernelConv(_ConvNd):
     ) -> torch.Tensor | None:
         """Convolve with gradients from a kernel, or return None where PyTorch has to do it."""
         x, w, b = _autocast(operands)
-        if not may_use_kernel(x) or {x.dtype, w.dtype} - DTYPES.keys() or x.dtype != w.dtype:
+        if not may_use_kernel(x) or x.dtype not in DTYPES or x.dtype != w.dtype:
             return None
         rank = len(self.kernel_size)
         is_batched = x.dim() == rank + 2

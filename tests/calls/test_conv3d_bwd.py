@@ -155,6 +155,12 @@ def test_dtypes_without_a_kernel_are_refused(types: tuple[Any, ...], code: str) 
     assert caught.value.code == code
 
 
+def test_tensors_of_a_framework_need_a_device() -> None:
+    with pytest.raises(RequestError, match=r"conv3d_codegen\.torch") as caught:
+        run.runner_for(FLOATS, is_numpy=False)
+    assert caught.value.code == "no-device"
+
+
 def test_the_number_of_cores_is_chosen_as_for_nki_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[ConvGeometry] = []
 
