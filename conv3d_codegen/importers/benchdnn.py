@@ -146,6 +146,7 @@ def _problem(stated: Mapping[str, int], knobs: Knobs, name: str) -> Problem:
         filters=(stated["oc"], *(axis.kernel for axis in axes)),
         steps=steps,
         gradients=knobs.gradients,
+        out=tuple(axis.out for axis in axes) if all(axis.out for axis in axes) else (),
         name=name.replace("/", "."),
     )
 
@@ -158,6 +159,7 @@ class _Axis:
     dilation: int
     before: int
     after: int  # negative: the last positions of the wide side take part in no window
+    out: int  # 0: not stated
 
     @classmethod
     def of(cls, stated: Mapping[str, int], letter: str, transposed: bool) -> _Axis:
@@ -171,11 +173,12 @@ class _Axis:
         if kernel < 1 or stride < 1:
             raise ValueError(f"k{letter}{kernel} s{letter}{stride}: kernel or stride below 1")
         extent = (kernel - 1) * dilation + 1
-        narrow, wide = (size, number("o", 0)) if transposed else (number("o", 0), size)
-        padding = number("p", -1)
-        if number("o", 0) == 0:
-            padding = max(padding, 0)
-            return cls(size, kernel, stride, dilation, padding, padding)
-        total = (narrow - 1) * stride + extent - wide
-        before = max(total // 2, 0) if padding < 0 else padding
-        return cls(size, kernel, stride, dilation, before, total - before)
+        out, padding = number("o", 0), number("p", -1)
+        if out == 0:
+            before = after = max(padding, 0)
+        else:
+            narrow, wide = (size, out) if transposed else (out, size)
+            total = (narrow - 1) * stride + extent - wide
+            before = max(total // 2, 0) if padding < 0 else padding
+            after = total - before
+        return cls(size, kernel, stride, dilation, before, after, out)

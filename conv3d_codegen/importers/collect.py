@@ -48,10 +48,17 @@ class Problem:
     steps: dict[str, Any]
     gradients: Collection[str] = ()
     name: str = ""
+    out: tuple[int, ...] = ()  # output extents, where they are stated
 
     def geometry(self) -> ConvGeometry:
         """Return the geometry with all gradients."""
-        return ConvGeometry.from_shapes(self.shape, self.filters, **self.steps)
+        geometry = ConvGeometry.from_shapes(self.shape, self.filters, **self.steps)
+        follows = geometry.output_size[-geometry.rank :]
+        if self.out and self.out != follows:
+            raise RequestError(
+                "wrong-output", f"the output is stated as {self.out}, but {follows} follows"
+            )
+        return geometry
 
 
 @dataclass

@@ -107,7 +107,15 @@ ic2ih8oc4kh3 ic3ih8oc4kh3n"first"
 
 
 @pytest.mark.parametrize(
-    "line", ["--dt=s8 ic1ih8oc4kh3", "ic1ih2oc4kh3", "ic1oc4kh3", "ic1ih8oc4", "g3ic4ih8oc6kh3"]
+    "line",
+    [
+        "--dt=s8 ic1ih8oc4kh3",
+        "ic1ih2oc4kh3",
+        "ic1oc4kh3",
+        "ic1ih8oc4",
+        "ic1ih8oc4oh2kh1sh2ph0",
+        "g3ic4ih8oc6kh3",
+    ],
 )
 def test_what_has_no_kernel_is_skipped_by_line(line: str) -> None:
     imported = read_benchdnn(line, "M")
