@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from conv3d_codegen.verify import verify_geometry
+from exactness import assert_exact
 from strategies import geometries
 
 if TYPE_CHECKING:
@@ -19,22 +20,16 @@ if TYPE_CHECKING:
 PATIENT = settings(deadline=None, suppress_health_check=list(HealthCheck))
 
 
-def check(geometry: ConvGeometry) -> None:
-    report = verify_geometry(geometry)
-    assert not report.violations, geometry.key()
-    assert all(result.exact for result in report.gradients), geometry.key()
-
-
 @settings(PATIENT, max_examples=100, derandomize=True)
 @given(geometries(features=["gradients"]))
 def test_a_hundred_geometries(geometry: ConvGeometry) -> None:
-    check(geometry)
+    assert_exact(geometry)
 
 
 @settings(PATIENT, max_examples=20, derandomize=True)
 @given(geometries(max_channels=40), st.sampled_from(["fp16", "fp32"]))
 def test_other_element_types(geometry: ConvGeometry, dtype: str) -> None:
-    check(replace(geometry, dtype=dtype, out_dtype=""))
+    assert_exact(replace(geometry, dtype=dtype, out_dtype=""))
 
 
 @settings(PATIENT, max_examples=20, derandomize=True)
@@ -48,4 +43,4 @@ def test_normal_values_stay_within_the_bound(geometry: ConvGeometry, seed: int) 
 @settings(PATIENT, max_examples=2000)
 @given(geometries(features=["gradients"]))
 def test_two_thousand_geometries(geometry: ConvGeometry) -> None:
-    check(geometry)
+    assert_exact(geometry)
