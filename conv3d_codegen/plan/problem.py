@@ -18,6 +18,8 @@ from conv3d_codegen.plan.blocks import split_even
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from collections.abc import Iterator
+
     from conv3d_codegen.geometry import ConvGeometry
     from conv3d_codegen.maps import AxisMap
 
@@ -108,6 +110,7 @@ class Problem:
 
 
 MOST_ROWS = 16
+PACK_CHANNELS = (128, 32, 16, 8)  # channels of a pack of small groups
 PARTITIONS = 128  # of SBUF, and rows and columns of the PE array: AWS NKI architecture guides
 
 
@@ -153,7 +156,7 @@ def problems_of(geometry: ConvGeometry) -> tuple[Problem, ...]:
         cores=geometry.lnc,
     )
     shared = _halves(whole) if whole.cores > 1 else [whole]
-    return tuple(_packed(problem) for problem in shared or [whole])
+    return tuple(packed for problem in shared or [whole] for packed in _packed(problem))
 
 
 def _halves(whole: Problem) -> list[Problem]:
@@ -173,20 +176,26 @@ def _halves(whole: Problem) -> list[Problem]:
     return found
 
 
-def _packed(problem: Problem) -> Problem:
-    """Put as many groups in a pack as fill the partitions."""
+def _packed(problem: Problem) -> Iterator[Problem]:
+    """Put as many groups in a pack as fill the partitions, or fewer with more rows folded beside their channels.
+
+    Products of different groups are idle work, and folded rows share taps: small packs do less of the one and more of
+    the other, in more steps.
+    """
     groups = problem.all_groups
     wide, narrow = problem.in_channels // groups, problem.out_channels // groups
-    most = max(1, PARTITIONS // max(wide, narrow))
-    pack = split_even(groups, min(most, groups))
-    depth, height, width = problem.axes
-    if depth == height == _line(1) and _passes_through(width):
-        rows = _rows_of_line(width.size, pack * min(wide, narrow))
-        height, width = _line(rows), _line(width.size // rows)
-    return replace(
-        problem,
-        in_channels=wide * pack,
-        out_channels=narrow * pack,
-        axes=(depth, height, width),
-        groups=pack,
-    )
+    packs = {
+        split_even(groups, max(1, min(most // max(wide, narrow), groups))) for most in PACK_CHANNELS
+    }
+    for pack in sorted(packs, reverse=True):
+        depth, height, width = problem.axes
+        if depth == height == _line(1) and _passes_through(width):
+            rows = _rows_of_line(width.size, pack * min(wide, narrow))
+            height, width = _line(rows), _line(width.size // rows)
+        yield replace(
+            problem,
+            in_channels=wide * pack,
+            out_channels=narrow * pack,
+            axes=(depth, height, width),
+            groups=pack,
+        )
