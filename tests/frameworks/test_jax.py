@@ -132,6 +132,25 @@ def test_without_being_asked_for_the_simulator_stays_out() -> None:
         assert kernels_called(pullback(dy, how), x, filters, bias) == 0
 
 
+def test_on_a_neuron_backend_kernels_go_to_nki(monkeypatch: pytest.MonkeyPatch) -> None:
+    traced = []
+
+    def device_runner(geometry: ConvGeometry) -> Any:
+        traced.append(geometry)
+        return lambda dy, x, w: (2 * w, dy.sum((0, 2)))  # any function of tracers will do
+
+    monkeypatch.setattr(kernels, "_on_neuron", lambda: True)
+    monkeypatch.setattr(kernels, "device_runner", device_runner)
+    x, filters, bias = jnp.ones((1, 3, 7)), jnp.ones((3, 3, 4)), jnp.zeros(4)
+    dw, db = jax.jit(jax.grad(lambda w, b: kernels.conv(x, w, b, lnc=2).sum(), argnums=(0, 1)))(
+        filters, bias
+    )
+    (geometry,) = traced
+    assert (geometry.gradients, geometry.lnc) == (("dw", "db"), 2)
+    np.testing.assert_array_equal(dw, 2 * filters)
+    np.testing.assert_array_equal(db, [5, 5, 5, 5])
+
+
 def test_mixed_types_are_left_to_xla() -> None:
     x, filters, bias = jnp.ones((1, 3, 7), jnp.bfloat16), jnp.ones((3, 3, 4)), jnp.ones(4)
     with kernels.simulate_on_cpu():

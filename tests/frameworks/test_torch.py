@@ -158,6 +158,28 @@ def test_the_kernel_computes_what_autograd_asks_for(monkeypatch: pytest.MonkeyPa
     assert module.bias.grad is not None
 
 
+def test_tensors_on_a_neuron_device_go_to_nki(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def device_runner(geometry: Any) -> Any:
+        def launch(*tensors: Any) -> Any:
+            seen.append((geometry, tensors))
+            arrays = (tensor.numpy() for tensor in tensors)
+            return tuple(map(torch.from_numpy, function.simulator_runner(geometry)(*arrays)))
+
+        return launch
+
+    monkeypatch.setattr(function, "NEURON_DEVICES", {"cpu"})
+    monkeypatch.setattr(function, "device_runner", device_runner)
+    module = kernels.convert(with_integers(nn.Conv2d(3, 4, 2)), lnc=1)
+    x = integers(1, 5, 6, 3).permute(0, 3, 1, 2)
+    module(x).sum().backward()
+    ((geometry, tensors),) = seen
+    assert (geometry.gradients, geometry.filter_layout) == (("dw", "db"), "OIDHW")
+    assert all(tensor.is_contiguous() for tensor in tensors)
+    assert torch.equal(module.bias.grad, torch.full((4,), 20.0))
+
+
 def test_autocast_decides_the_type_as_for_pytorch() -> None:
     module = with_integers(kernels.Conv2d(3, 4, 3))
     x = integers(1, 3, 5, 6)
