@@ -117,10 +117,7 @@ class DgradLowering:
 
     def _allocate_out(self, box: Box, channels: Range) -> Buffer:
         depth, height, _ = self.plan.axes
-        d, h = (
-            _block_extent(axis, extent)
-            for axis, extent in ((depth, box.d), (height, box.h))
-        )
+        d, h = (_block_extent(axis, extent) for axis, extent in ((depth, box.d), (height, box.h)))
         n, _, _, w = box.extents
         shape = (self._columns(channels), n, d, h, w)
         return self.builder.allocate("dx_out", shape, self.dx_dtype, "sbuf")
@@ -158,9 +155,7 @@ class DgradLowering:
             for tile, _ in tiles
         ]
         connected = [
-            o
-            for o, block in enumerate(self.dy_blocks)
-            if self.filters.connects(channels, block)
+            o for o, block in enumerate(self.dy_blocks) if self.filters.connects(channels, block)
         ]
         for o in connected:
             window = windows[o]

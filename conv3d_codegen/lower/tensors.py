@@ -150,9 +150,7 @@ class FilterTensor:
             return self.buffer[(narrow, *tap, wide)]
         return self.buffer[(narrow, wide, *tap)]
 
-    def cells(
-        self, part: Diagonal, rows: Side, tap: Tap, runs: Sequence[tuple[int, int]]
-    ) -> View:
+    def cells(self, part: Diagonal, rows: Side, tap: Tap, runs: Sequence[tuple[int, int]]) -> View:
         """Give [rows, taps along some axes, others] from a tap on; runs: (axis, taps) pairs."""
         _, k_h, k_w = self.kernel
         weights = (k_h * k_w, k_w, 1)
@@ -212,7 +210,9 @@ class Vector:
     def view(self, channels: Range) -> View:
         """Give [C, 1]."""
         pairs = ((1, channels[1] - channels[0]), (1, 1))
-        return self.buffer.pattern(pairs, self.first_channel + channels[0], core_step=self.core_step)
+        return self.buffer.pattern(
+            pairs, self.first_channel + channels[0], core_step=self.core_step
+        )
 
 
 @dataclass(frozen=True, slots=True)

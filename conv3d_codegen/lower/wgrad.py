@@ -143,7 +143,11 @@ class WgradLowering:
         """Turn the stationary tensor of one slab."""
         spreads = self.spreads(positions)
         return turn(
-            self.builder, "stat_t", windows, spreads[0], zero_outside=self._reads_zeros(spreads, chains)
+            self.builder,
+            "stat_t",
+            windows,
+            spreads[0],
+            zero_outside=self._reads_zeros(spreads, chains),
         )
 
     def turn_moving(
@@ -221,9 +225,7 @@ class WgradLowering:
                 stationary_index.append(reach if stop - first > 1 else start)
                 moving_index.append(entry)
         d, h, w = stationary_index
-        stationary = operands.stationary.columns(
-            self.builder, (sample, d, h, w), chain.stationary
-        )
+        stationary = operands.stationary.columns(self.builder, (sample, d, h, w), chain.stationary)
         d, h, w = moving_index
         moving = operands.moving.view(sample, d, h, w, chain.moving)
         cells = (
@@ -233,9 +235,7 @@ class WgradLowering:
         dst = landing[(slice(None), *cells, slice(None))]
         self.builder.add(matmul(dst, stationary, moving, accumulate=accumulate))
 
-    def _valid(
-        self, chain: Chain, position: Position, spreads: tuple[Spreads, Spreads]
-    ) -> Ranges:
+    def _valid(self, chain: Chain, position: Position, spreads: tuple[Spreads, Spreads]) -> Ranges:
         """Taps of the chain that read existing rows at one position; packed taps go all or none."""
         found = []
         for number, (axis, (first, stop), entry) in enumerate(

@@ -81,13 +81,19 @@ class Window:
 def aligned(box: Box, fold: tuple[int, int]) -> Box:
     """Widen a box so that its d and h ranges are whole blocks."""
     d, h = (
-        (low // f * f, -(-high // f) * f) for (low, high), f in zip((box.d, box.h), fold, strict=True)
+        (low // f * f, -(-high // f) * f)
+        for (low, high), f in zip((box.d, box.h), fold, strict=True)
     )
     return Box(box.n, d, h, box.w)
 
 
 def load_window(
-    builder: Builder, source: Activation, box: Box, channels: Range, fold: tuple[int, int], dtype: str
+    builder: Builder,
+    source: Activation,
+    box: Box,
+    channels: Range,
+    fold: tuple[int, int],
+    dtype: str,
 ) -> Window:
     """Load one channel block of a box, cast to a type; positions outside the tensor are zero."""
     box = aligned(box, fold)

@@ -196,8 +196,14 @@ def wgrad_counts(axis: CorrelationAxis, slab: int, length: int) -> WgradCounts:
             start = low * axis.stride - axis.pad
             first = max(0, -(start // unit))
             held = max(0, min(reach, (axis.halo_size - 1 - start) // unit + 1) - first)
-            valid = sum(_inside(axis, start + tap * axis.dilation, entries) for tap in range(axis.kernel))
-        plain, shifted, pairs = plain + times * entries, shifted + times * held, pairs + times * valid
+            valid = sum(
+                _inside(axis, start + tap * axis.dilation, entries) for tap in range(axis.kernel)
+            )
+        plain, shifted, pairs = (
+            plain + times * entries,
+            shifted + times * held,
+            pairs + times * valid,
+        )
         groups = max(groups, spread)
         plain_most, shifted_most = max(plain_most, entries), max(shifted_most, reach)
     return WgradCounts(groups, plain, shifted, pairs, plain_most, shifted_most, len(cuts))

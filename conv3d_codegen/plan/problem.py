@@ -116,9 +116,7 @@ PARTITIONS = 128  # of SBUF, and rows and columns of the PE array: AWS NKI archi
 
 def _passes_through(axis: AxisGeometry) -> bool:
     """Whether output position o of the axis reads input position o alone."""
-    return (
-        axis.kernel == 1 and axis.stride == 1 and axis.pad_before == 0 and axis.pad_after == 0
-    )
+    return axis.kernel == 1 and axis.stride == 1 and axis.pad_before == 0 and axis.pad_after == 0
 
 
 def _line(size: int) -> AxisGeometry:

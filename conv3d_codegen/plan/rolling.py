@@ -41,9 +41,7 @@ def can_roll(options: EmitOptions) -> bool:
     return options.unroll == "auto" and release >= FIRST_RELEASE
 
 
-def roll(
-    problem: Problem, schedule: Schedule, work: Work, passes: int, budget: float
-) -> Rolled:
+def roll(problem: Problem, schedule: Schedule, work: Work, passes: int, budget: float) -> Rolled:
     """Roll as little as the budget allows; where nothing meets it, what gives the shortest text."""
     flat = Rolled(schedule, work.instructions, 0.0)
     if work.instructions <= budget:
@@ -55,9 +53,7 @@ def roll(
     return min(found, key=lambda rolled: rolled.instructions)
 
 
-def _loops(
-    problem: Problem, schedule: Schedule, work: Work, passes: int
-) -> Iterator[Rolled]:
+def _loops(problem: Problem, schedule: Schedule, work: Work, passes: int) -> Iterator[Rolled]:
     """Price every set of axes that can be rolled."""
     runs = [axis_runs(problem, schedule, number) for number in range(4)]
     slabs = math.prod(sum(run) for run in runs)

@@ -176,7 +176,9 @@ class _Search:
     def _tiled(
         self, axes: tuple[DgradAxis, DgradAxis, DgradAxis], in_block: int, dy_block: int
     ) -> DgradPlan:
-        blocks = [max(1, ceil_div(axis.size + axis.pad % axis.period, axis.period)) for axis in axes]
+        blocks = [
+            max(1, ceil_div(axis.size + axis.pad % axis.period, axis.period)) for axis in axes
+        ]
         plan = DgradPlan(axes, in_block, balanced_tile(blocks), True)
         resident = self.pricing.filter_bytes(plan, dy_block) <= RESIDENT_FILTERS
         return replace(plan, filters_resident=resident)

@@ -41,7 +41,9 @@ class Assignment:
     expression: str
 
 
-Item = Buffer | Instruction | Comment | Assignment  # a Buffer: its allocation, or the reshape if it is an alias
+Item = (
+    Buffer | Instruction | Comment | Assignment
+)  # a Buffer: its allocation, or the reshape if it is an alias
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 Space = Literal["hbm", "private_hbm", "sbuf", "psum"]
 
+
 @dataclass(frozen=True, slots=True)
 class Buffer:
     """A named tensor. Axis 0 of an on-chip buffer is the partition axis."""

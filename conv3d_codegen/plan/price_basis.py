@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every price starts from: the problem, the rates of its target, element sizes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from conv3d_codegen.dtypes import dtype
+from conv3d_codegen.plan.estimate import Prices
+from conv3d_codegen.targets import target
+
+if TYPE_CHECKING:
+    from conv3d_codegen.geometry import ConvGeometry
+    from conv3d_codegen.plan.problem import Problem
+
+
+@dataclass(frozen=True)
+class PriceBasis:
+    """One problem of a geometry, and what its elements cost."""
+
+    geometry: ConvGeometry
+    problem: Problem
+
+    @cached_property
+    def prices(self) -> Prices:
+        """Rates for the type that is computed with."""
+        return Prices(target(self.geometry.target), self.compute)
+
+    @cached_property
+    def compute(self) -> str:
+        """Type of the operands on chip."""
+        return compute_dtype(self.geometry.dtype, self.geometry.math)
+
+    @cached_property
+    def item(self) -> int:
+        """Bytes of an operand's element on chip."""
+        return dtype(self.compute).bytes
+
+    @cached_property
+    def out_item(self) -> int:
+        """Bytes of a result element."""
+        return dtype(self.geometry.out_dtype).bytes

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Prices dx: window matmuls, evictions, and the turning of filters."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from conv3d_codegen.plan.blocks import ceil_div
+from conv3d_codegen.plan.estimate import BANK_COLUMNS, Work, dgrad_counts
+from conv3d_codegen.plan.price_basis import PriceBasis
+
+if TYPE_CHECKING:
+    from conv3d_codegen.plan.estimate import DgradCounts
+    from conv3d_codegen.plan.schedule import DgradPlan, Schedule
+
+Sizes = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True)
+class DgradPrices(PriceBasis):
+    """Prices ways to compute dx."""
+
+    @property
+    def dgrad_channels(self) -> tuple[int, int]:
+        """Channels of dx and of dy."""
+        channels = (self.problem.in_channels, self.problem.out_channels)
+        return channels[::-1] if self.problem.transposed else channels
+
+    def dy_block(self, schedule: Schedule) -> int:
+        """Channels of a window of dy."""
+        return schedule.x_block if self.problem.transposed else schedule.dy_block
+
+    def dgrad_counts(self, plan: DgradPlan, sizes: Sizes) -> tuple[DgradCounts, ...]:
+        """Count the three axes."""
+        return tuple(
+            dgrad_counts(axis, slab, tile)
+            for axis, slab, tile in zip(plan.axes, sizes[1:], plan.tile, strict=True)
+        )
+
+    def dgrad_work(self, plan: DgradPlan, sizes: Sizes, dy_block: int) -> Work:
+        """Matmuls, evictions and filter turning of dx."""
+        problem, prices = self.problem, self.prices
+        counts = self.dgrad_counts(plan, sizes)
+        dx_channels, dy_channels = self.dgrad_channels
+        in_blocks = ceil_div(dx_channels, plan.in_block)
+        out_blocks = ceil_div(dy_channels, dy_block)
+        number = problem.batch * in_blocks * out_blocks * math.prod(c.boxes for c in counts)
+        columns = problem.batch * in_blocks * out_blocks * math.prod(c.columns for c in counts)
+        tiles = problem.batch * in_blocks * math.prod(c.tiles for c in counts)
+        drained = problem.batch * in_blocks * math.prod(c.blocks for c in counts)
+        work = Work(
+            tensor=prices.matmuls(number, columns),
+            drain=prices.drains(tiles, drained, 4),
+            instructions=number + tiles,
+        )
+        if plan.filters_resident:
+            filters = self._filter_work(plan, counts, in_blocks * out_blocks)
+            return work + replace(filters, once=filters.instructions)
+        turns = ceil_div(tiles, 4 * in_blocks)
+        return work + self._filter_work(plan, counts, in_blocks * out_blocks * turns)
+
+    def _filter_work(self, plan: DgradPlan, counts: tuple[DgradCounts, ...], pairs: int) -> Work:
+        """Loading and turning the stationary matrices of `pairs` pairs of channel blocks."""
+        depth, height, _ = plan.axes
+        entries = counts[0].entries * counts[1].entries * counts[2].entries
+        rows = depth.rows * height.rows * plan.in_block
+        columns = entries * rows * pairs
+        bytes_moved = self.filter_elements * self.item
+        run = min(self.problem.out_channels, 128 // (depth.fold * height.fold)) * self.item
+        loads = 1
+        if depth.blocked or height.blocked:
+            loads = sum(len(t.triples) for t in depth.entries())
+            loads *= sum(len(t.triples) for t in height.entries())
+        prices = self.prices
+        return Work(
+            tensor=prices.transposes(entries * pairs, rows),
+            drain=prices.drains(columns / BANK_COLUMNS, columns, self.item),
+            dma=prices.dma(loads * pairs, bytes_moved, run),
+            instructions=pairs * (loads + entries + entries * rows / BANK_COLUMNS),
+        )
+
+    @property
+    def filter_elements(self) -> int:
+        """Filters of one pack."""
+        problem = self.problem
+        return (
+            math.prod(problem.kernel) * problem.in_channels * problem.out_channels // problem.groups
+        )
+
+    def filter_bytes(self, plan: DgradPlan, dy_block: int) -> int:
+        """SBUF bytes per partition of all stationary matrices."""
+        depth, height, width = plan.axes
+        entries = len(depth.entries()) * len(height.entries()) * len(width.entries())
+        dx_channels, dy_channels = self.dgrad_channels
+        in_blocks = ceil_div(dx_channels, plan.in_block)
+        out_blocks = ceil_div(dy_channels, dy_block)
+        rows = depth.rows * height.rows * plan.in_block
+        return in_blocks * out_blocks * entries * rows * self.item

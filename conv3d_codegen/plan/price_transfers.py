@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Prices what passes between HBM and SBUF, from the windows that slabs load."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from conv3d_codegen.plan.blocks import ceil_div
+from conv3d_codegen.plan.estimate import Work
+from conv3d_codegen.plan.price_dgrad import DgradPrices
+from conv3d_codegen.plan.price_wgrad import WgradPrices
+
+if TYPE_CHECKING:
+    from conv3d_codegen.plan.schedule import Schedule
+
+
+@dataclass(frozen=True)
+class TransferPrices(DgradPrices, WgradPrices):
+    """Prices the loads of dy and x windows and the stores of dx."""
+
+    def transfers(self, schedule: Schedule) -> Work:
+        """Windows of dy and x, and stores of dx."""
+        work = Work()
+        prices = self.prices
+        windows = self.window_rows(schedule)
+        for name, channels, size, fold in (
+            ("dy", self.problem.out_channels, self.problem.out_size, schedule.dy_fold),
+            ("x", self.problem.in_channels, self.problem.in_size, schedule.x_fold),
+        ):
+            (rows, run), calls = windows[name]
+            if rows:
+                block = schedule.dy_block if name == "dy" else schedule.x_block
+                calls *= ceil_div(channels, block) * math.prod(fold)
+                moved = rows * channels * self.item
+                work += Work(dma=prices.dma(calls, moved, run * self.item), instructions=calls)
+        if schedule.dgrad is not None:
+            moved = math.prod(self.dx_shape) * self.out_item
+            depth, height, _ = schedule.dgrad.axes
+            *_, h, w = self.dx_shape
+            run = w if height.blocked and height.rows > 1 else w * min(h, schedule.slabs.sizes[2])
+            calls = math.prod(
+                ceil_div(extent, size)
+                for extent, size in zip(
+                    (self.problem.batch, *self.problem.out_size), schedule.slabs.sizes, strict=True
+                )
+            )
+            calls *= ceil_div(self.dgrad_channels[0], schedule.dgrad.in_block)
+            calls *= min(schedule.slabs.sizes[0], self.problem.batch) * depth.rows * height.rows
+            work += Work(dma=prices.dma(calls, moved, run * self.out_item), instructions=calls)
+        return work
+
+    @property
+    def dx_shape(self) -> tuple[int, ...]:
+        """[N, C, D, H, W] of one pack's dx."""
+        return self.problem.dy_shape if self.problem.transposed else self.problem.x_shape
+
+    def loads(self, schedule: Schedule, name: str) -> bool:
+        """Whether a tensor is read at all: the one in x's place serves dw alone."""
+        return self.holds_dy(name) or schedule.wgrad is not None
+
+    def window_rows(self, schedule: Schedule) -> dict[str, tuple[tuple[int, int], int]]:
+        """Positions of dy and x that are loaded over all slabs, the DMA run in elements, and the loads."""
+        sizes, problem = schedule.slabs.sizes, self.problem
+        wgrad = schedule.wgrad
+        passes = ceil_div(self.chains(wgrad), schedule.chains_per_pass) if wgrad else 1
+        found = {}
+        for name, size in (("dy", problem.out_size), ("x", problem.in_size)):
+            if not self.loads(schedule, name):
+                found[name] = ((0, 0), 0)
+                continue
+            fold = schedule.dy_fold if name == "dy" else schedule.x_fold
+            rows, calls, run = problem.batch, problem.batch, 1
+            contiguous = True
+            for number in (2, 1, 0):
+                extent, slab = size[number], sizes[number + 1]
+                most = self.window_extent(schedule, name, number)
+                pieces = ceil_div(problem.out_size[number], slab)
+                loaded = (
+                    extent if pieces == 1 else min(pieces * most, extent + pieces * (most - slab))
+                )
+                rows *= max(loaded, 1)
+                calls *= pieces
+                f = 1 if number == 2 else fold[number]
+                if contiguous:
+                    run *= min(most, extent) if f == 1 else 1
+                contiguous = contiguous and most == extent and f == 1
+            found[name] = ((rows * passes, run), calls * passes)
+        return found
+
+    def window_extent(self, schedule: Schedule, name: str, number: int) -> int:
+        """Largest extent of a window of dy or x on one axis."""
+        axis = self.problem.axes[number]
+        slab = min(schedule.slabs.sizes[number + 1], max(axis.out, 1))
+        wgrad, dgrad = schedule.wgrad, schedule.dgrad
+        reach = (axis.kernel - 1) * axis.dilation
+        size = axis.out if name == "dy" else axis.size
+        spread = False
+        most = slab
+        if wgrad is not None:
+            length = wgrad.lengths[number + 1]
+            spread = 0 < length < max(axis.out, axis.size)
+            if wgrad.shifted(number) == ("wide" if name == "x" else "narrow"):
+                most = (slab - 1) * (axis.stride if name == "x" else 1) + reach + 1
+        if self.problem.transposed and name == "x":
+            most = max(most, slab * axis.stride + axis.pad_before)
+        if self.holds_dy(name) and dgrad is not None and dgrad.axes[number].entries():
+            rows = dgrad.axes[number]
+            low, high = rows.deltas
+            most = max(
+                most,
+                slab * rows.pace * rows.step // rows.period * rows.fold + (high - low) * rows.fold,
+            )
+        return most if spread else min(most, size)
+
+    def holds_dy(self, name: str) -> bool:
+        """Whether a tensor is dy: the one that is named so, or in a transposed convolution the other."""
+        return name == ("x" if self.problem.transposed else "dy")

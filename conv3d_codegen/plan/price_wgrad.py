@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Prices dw: turning operands, contracting positions, adding up and storing sums."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from conv3d_codegen.plan.blocks import ceil_div, channel_blocks, split_even, split_upto
+from conv3d_codegen.plan.correlation import correlation_axis
+from conv3d_codegen.plan.estimate import BANK_COLUMNS, Work, wgrad_counts
+from conv3d_codegen.plan.price_basis import PriceBasis
+
+if TYPE_CHECKING:
+    from conv3d_codegen.plan.correlation import CorrelationAxis
+    from conv3d_codegen.plan.estimate import WgradCounts
+    from conv3d_codegen.plan.schedule import Schedule, WgradPlan
+
+Sizes = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True)
+class WgradPrices(PriceBasis):
+    """Prices ways to compute dw."""
+
+    def wgrad_axes(self, plan: WgradPlan) -> tuple[CorrelationAxis, ...]:
+        """Set up the axes as the plan shifts them."""
+        return tuple(
+            correlation_axis(axis, plan.shifted(number))
+            for number, axis in enumerate(self.problem.axes)
+        )
+
+    def wgrad_counts(self, plan: WgradPlan, sizes: Sizes) -> tuple[WgradCounts, ...]:
+        """Count the three axes."""
+        return tuple(
+            wgrad_counts(axis, slab, length)
+            for axis, slab, length in zip(
+                self.wgrad_axes(plan), sizes[1:], plan.lengths[1:], strict=True
+            )
+        )
+
+    def wgrad_channels(self, plan: WgradPlan) -> tuple[int, int]:
+        """Channels of the stationary and of the moving tensor."""
+        channels = (self.problem.out_channels, self.problem.in_channels)
+        return channels if plan.moving == "wide" else channels[::-1]
+
+    def wgrad_work(self, schedule: Schedule, plan: WgradPlan) -> Work:
+        """Turning, contraction and eviction of dw."""
+        prices, sizes = self.prices, schedule.slabs.sizes
+        counts = self.wgrad_counts(plan, sizes)
+        stationary, moving = self.wgrad_channels(plan)
+        blocks = ceil_div(stationary, 128)
+        samples = self.sample_entries(plan, sizes)
+        chains = self.chains(plan)
+        slabs = ceil_div(self.problem.batch, sizes[0]) * math.prod(c.slabs for c in counts)
+        passes = ceil_div(chains, schedule.chains_per_pass)
+        still = moved = samples
+        columns, share, cells = samples * blocks * moving, 1.0, moving * blocks
+        for number, (axis, count) in enumerate(zip(self.problem.axes, counts, strict=True)):
+            if number == plan.stationary_axis:
+                runs = self.packed_runs(plan)
+                still, moved = still * count.shifted_most * count.slabs, moved * count.plain
+                columns, cells = columns * count.plain * runs, cells * runs
+            else:
+                still, moved = still * count.plain, moved * count.shifted
+                columns, cells = columns * count.pairs, cells * axis.kernel
+                share *= count.pairs / (count.plain * axis.kernel)
+        number = samples * math.prod(c.plain for c in counts) * chains * share
+        work = Work(tensor=prices.matmuls(number, columns), instructions=number)
+        folds = (schedule.dy_fold, schedule.x_fold)
+        still_fold, moving_fold = folds if plan.moving == "wide" else folds[::-1]
+        work += self._turn_work(passes * still, stationary, still_fold)
+        work += self._turn_work(
+            max(1, passes // self.moving_blocks(plan)) * moved, moving, moving_fold
+        )
+        if slabs > 1:
+            clock = prices.spec.clock_ghz["vector"]
+            work += Work(vector=slabs * cells / clock, instructions=slabs * chains)
+        if self.problem.exchanges:
+            work += Work(
+                vector=cells / prices.spec.clock_ghz["vector"],
+                dma=prices.dma(chains, cells * min(stationary, 128) * 4, 2048),
+                instructions=2 * chains,
+            )
+        results = self._result_work(plan, chains, cells)
+        return work + replace(results, once=results.instructions)
+
+    def passes(self, schedule: Schedule) -> int:
+        """How often the slabs are passed over, for all packs."""
+        packs = ceil_div(self.problem.all_groups, self.problem.groups)
+        if schedule.wgrad is None:
+            return packs
+        return packs * ceil_div(self.chains(schedule.wgrad), schedule.chains_per_pass)
+
+    def packed_runs(self, plan: WgradPlan) -> int:
+        """Into how many runs the taps beside the stationary channels are cut."""
+        assert plan.stationary_axis is not None
+        stationary, _ = self.wgrad_channels(plan)
+        return ceil_div(self.problem.kernel[plan.stationary_axis], max(1, 128 // stationary))
+
+    def moving_blocks(self, plan: WgradPlan) -> int:
+        """How many blocks of moving channels are turned one after the other."""
+        return ceil_div(self.wgrad_channels(plan)[1], plan.moving_block)
+
+    def _turn_work(self, entries: float, channels: int, fold: tuple[int, int]) -> Work:
+        rows = min(channels * math.prod(fold), 128)
+        blocks = ceil_div(channels, 128 // math.prod(fold))
+        number = entries * blocks / math.prod(fold)
+        per_bank = 2048 // (rows * self.item)
+        drains = number / per_bank * fold[0]
+        return Work(
+            tensor=self.prices.transposes(number, rows),
+            drain=self.prices.drains(drains, entries * channels, self.item),
+            instructions=number + drains,
+        )
+
+    def _result_work(self, plan: WgradPlan, chains: int, cells: int) -> Work:
+        """Rounding, and turning back where c_out lies on partitions, and storing dw."""
+        geometry, prices = self.geometry, self.prices
+        taps = math.prod(self.problem.kernel)
+        stationary, moving = self.wgrad_channels(plan)
+        turned = plan.moving == "wide"
+        stores = taps * ceil_div(stationary, 128) * ceil_div(moving, 128 if turned else 512)
+        run = min(128 if turned else BANK_COLUMNS, geometry.out_channels) * self.out_item
+        work = Work(
+            drain=prices.drains(chains, cells, 4),
+            dma=prices.dma(stores, self.filter_elements * self.out_item, run),
+            instructions=stores + chains,
+        )
+        if turned:
+            number = ceil_div(cells, min(moving, 128))
+            columns = min(taps * stationary * ceil_div(moving, 128), number * 128)
+            work += Work(
+                tensor=prices.transposes(number, min(stationary, 128)),
+                drain=prices.drains(columns / 1024, columns, self.out_item),
+                instructions=number,
+            )
+        return work
+
+    def sample_entries(self, plan: WgradPlan, sizes: Sizes) -> int:
+        """Entries of the sample axis over all slabs."""
+        whole = min(sizes[0], self.problem.batch)
+        return ceil_div(self.problem.batch, whole) * (plan.lengths[0] or whole)
+
+    def chains(self, plan: WgradPlan) -> int:
+        """PSUM accumulations of dw."""
+        stationary, moving = self.wgrad_channels(plan)
+        total = 0
+        for block in channel_blocks(moving, plan.moving_block):
+            width = split_even(block[1] - block[0], BANK_COLUMNS)
+            for run in split_upto(block, width):
+                total += self._tap_runs(plan, run[1] - run[0])
+        return total * ceil_div(stationary, 128)
+
+    def _tap_runs(self, plan: WgradPlan, channels: int) -> int:
+        kernel = self.problem.kernel
+        fixed = plan.stationary_axis
+        if fixed is None:
+            fixed = min((2, 0, 1), key=lambda axis: kernel[axis])
+            runs = kernel[fixed]
+        else:
+            runs = self.packed_runs(plan)
+        limit = max(1, BANK_COLUMNS // channels)
+        for axis in (1, 0, 2):
+            if axis != fixed:
+                pieces = ceil_div(kernel[axis], limit)
+                runs *= pieces
+                limit = 1 if pieces > 1 else max(1, limit // kernel[axis])
+        return runs
