@@ -116,7 +116,9 @@ class Header:
         for axis, extent, piece in zip(
             ("N", "D", "H", "W"), (problem.batch, *problem.out_size), (n, d, h, w), strict=True
         ):
-            rows.append((f"slab {axis}", str(extent), str(min(piece, extent)), _pieces(extent, piece)))
+            rows.append(
+                (f"slab {axis}", str(extent), str(min(piece, extent)), _pieces(extent, piece))
+            )
         channels = (
             (f"{names['narrow']} channels", problem.out_channels, schedule.dy_block),
             (f"{names['wide']} channels", problem.in_channels, schedule.x_block),

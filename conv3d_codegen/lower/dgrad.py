@@ -86,8 +86,7 @@ class DgradLowering:
             return
         for i, dx_channels in enumerate(self.dx_blocks):
             for o, dy_channels in enumerate(self.dy_blocks):
-                if self.filters.connects(dx_channels, dy_channels):
-                    self.banks[i, o] = self._prepare(dx_channels, dy_channels)
+                self.banks[i, o] = self._prepare(dx_channels, dy_channels)
 
     def slab(self, box: Box, windows: tuple[Window, ...]) -> None:
         """Compute and store the dx rows of one slab; box is in dx rows, windows are dy per channel block."""
@@ -154,14 +153,10 @@ class DgradLowering:
             self.builder.allocate("dx_ps", (columns, *tile.extents), "fp32", "psum")
             for tile, _ in tiles
         ]
-        connected = [
-            o for o, block in enumerate(self.dy_blocks) if self.filters.connects(channels, block)
-        ]
-        for o in connected:
-            window = windows[o]
+        for o, window in enumerate(windows):
             bank = self.banks.get((i, o)) or self._prepare(channels, self.dy_blocks[o])
             for (tile, contributions), landing in zip(tiles, landings, strict=True):
-                opened = o > connected[0]
+                opened = o > 0
                 if not opened and not contributions[0].covers(tile):
                     self._open(landing)
                     opened = True

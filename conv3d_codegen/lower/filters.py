@@ -12,10 +12,13 @@ the tensor engine turns the matrices.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from conv3d_codegen.dtypes import dtype
+from conv3d_codegen.lower.groups import spread
+from conv3d_codegen.lower.tensors import Block
 from conv3d_codegen.program.instructions import dma_copy, transpose
 from conv3d_codegen.program.program import PSUM_BANK_BYTES
 
@@ -23,10 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from conv3d_codegen.lower.builder import Builder
-    from conv3d_codegen.lower.tensors import Diagonal, FilterTensor
+    from conv3d_codegen.lower.tensors import FilterTensor
     from conv3d_codegen.plan.axes import BlockTap, DgradAxis
     from conv3d_codegen.plan.schedule import Side
-    from conv3d_codegen.program.views import Buffer, SliceView
+    from conv3d_codegen.program.views import Buffer, SliceView, View
 
 Range = tuple[int, int]
 
@@ -50,10 +53,6 @@ class FilterSource:
         if self.dx_side == "wide":
             return dx_channels, dy_channels
         return dy_channels, dx_channels
-
-    def connects(self, dx_channels: Range, dy_channels: Range) -> bool:
-        """Whether a block of dx depends on a block of dy at all."""
-        return self.tensor.connects(*self.sides(dx_channels, dy_channels))
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,15 +116,41 @@ class _Loader:
         first, last = (columns, contraction) if source.turns else (contraction, columns)
         shape = (first, last, entries) if tensor.taps_last else (first, entries, last)
         stem = "w_nat" if source.turns else "w_bank"
-        loaded = self.builder.allocate(stem, shape, self.builder.dtype, "sbuf")
         is_blocked = depth.blocked or height.blocked
-        if is_blocked or not tensor.is_dense:
+        grouped = None if tensor.is_dense else self._load_groups()
+        if grouped is not None and not is_blocked:
+            return grouped
+        loaded = self.builder.allocate(stem, shape, self.builder.dtype, "sbuf")
+        if is_blocked:
             self.builder.zero(loaded.whole())
-        for part in tensor.diagonals(*source.sides(self.dx_channels, self.dy_channels)):
-            for taps, entry, count, corner in self._pieces(rows, blocked=is_blocked):
-                dst = self._place(loaded, part, (entry, count), corner)
-                self.builder.add(dma_copy(dst, tensor.taps(part, taps, count)))
+        for taps, entry, count, corner in self._pieces(rows, blocked=is_blocked):
+            dst = self._place(loaded, (entry, count), corner)
+            self.builder.add(dma_copy(dst, self._taps(grouped, taps, count)))
         return loaded
+
+    def _load_groups(self) -> Buffer:
+        """Load the filters of all groups, each row its own group's, and spread them out."""
+        tensor = self.source.tensor
+        groups = tensor.groups[1] - tensor.groups[0]
+        rows, others = tensor.narrow * groups, tensor.wide
+        if tensor.rows == "wide":
+            rows, others = tensor.wide * groups, tensor.narrow
+        taps = math.prod(tensor.kernel)
+        shape = (rows, others, taps) if tensor.taps_last else (rows, taps, others)
+        compact = self.builder.allocate("w_own", shape, self.builder.dtype, "sbuf")
+        views = tensor.compact(tensor.rows, (0, 0, 0), ((2, taps),), taps_last=tensor.taps_last)
+        for (first, stop), view in views:
+            self.builder.add(dma_copy(compact[first:stop], view))
+        return spread(self.builder, compact, groups, taps_last=tensor.taps_last)
+
+    def _taps(self, grouped: Buffer | None, first: int, count: int) -> View:
+        """Filters of a run of taps, in HBM or, where groups were spread out, in SBUF."""
+        tensor = self.source.tensor
+        if grouped is None:
+            sides = self.source.sides(self.dx_channels, self.dy_channels)
+            return tensor.taps(Block(*sides), first, count)
+        taps = slice(first, first + count)
+        return grouped[:, :, taps] if tensor.taps_last else grouped[:, taps]
 
     def _pieces(
         self, rows: tuple[EntryRow, ...], *, blocked: bool
@@ -150,20 +175,12 @@ class _Loader:
                     corner = u_d * source.height.fold + u_h, r_d * source.height.rows + r_h
                     yield (t_d * k_h + t_h) * k_w, position * k_w, k_w, corner
 
-    def _place(
-        self, loaded: Buffer, part: Diagonal, entries: Range, corner: tuple[int, int]
-    ) -> SliceView:
-        """Where a transfer lands: the corner's rows and columns, of those the part's channels."""
+    def _place(self, loaded: Buffer, entries: Range, corner: tuple[int, int]) -> SliceView:
+        """Where a transfer lands: the rows and columns of one corner."""
         source = self.source
-        wide, narrow = part.wide, part.narrow
-        dx, dy = (wide, narrow) if source.dx_side == "wide" else (narrow, wide)
         spans = []
-        for channels, block, row in (
-            (dy, self.dy_channels, corner[0]),
-            (dx, self.dx_channels, corner[1]),
-        ):
-            start = row * (block[1] - block[0]) - block[0]
-            spans.append(slice(start + channels[0], start + channels[1]))
+        for (low, high), row in zip((self.dy_channels, self.dx_channels), corner, strict=True):
+            spans.append(slice(row * (high - low), (row + 1) * (high - low)))
         first, last = reversed(spans) if source.turns else spans
         taps = slice(entries[0], entries[0] + entries[1])
         return loaded[first, last, taps] if source.tensor.taps_last else loaded[first, taps, last]

@@ -70,10 +70,9 @@ class Activation:
 
 
 @dataclass(frozen=True, slots=True)
-class Diagonal:
-    """What one group has in a block of wide and narrow channels, counted within the pack."""
+class Block:
+    """Channels of one group on both sides, counted within the group."""
 
-    group: int
     wide: Range
     narrow: Range
 
@@ -118,48 +117,51 @@ class FilterTensor:
         """Whether the pack is one group, so that every pair of channels has a filter."""
         return self.groups[1] - self.groups[0] == 1
 
-    def diagonals(self, wide: Range, narrow: Range) -> Iterator[Diagonal]:
-        """Give the parts of a block of the pack's channels that lie within one group each."""
-        for group in range(self.groups[1] - self.groups[0]):
-            w = max(wide[0], group * self.wide), min(wide[1], (group + 1) * self.wide)
-            n = max(narrow[0], group * self.narrow), min(narrow[1], (group + 1) * self.narrow)
-            if w[0] < w[1] and n[0] < n[1]:
-                yield Diagonal(group, w, n)
-
-    def connects(self, wide: Range, narrow: Range) -> bool:
-        """Whether any filter connects two blocks of channels."""
-        return any(True for _ in self.diagonals(wide, narrow))
-
-    def taps(self, part: Diagonal, first: int, count: int) -> View:
-        """Give `count` taps from one on, in the order of the tensor: [rows, taps, others], or with taps last."""
-        sizes = self._pairs(part)
-        rows, others = sizes[self.rows], sizes["wide" if self.rows == "narrow" else "narrow"]
+    def taps(self, block: Block, first: int, count: int) -> View:
+        """Give `count` taps of a single group in the tensor's order: [rows, taps, others], or taps last."""
+        rows, others = self._pairs(block)
         run = (self.tap_pitch, count)
         pairs = (rows, others, run) if self.taps_last else (rows, run, others)
-        offset = self._offset(part) + first * self.tap_pitch
+        offset = self._offset(block) + first * self.tap_pitch
         return self.buffer.pattern(pairs, offset, core_step=self.core_step)
 
-    def tap(self, part: Diagonal, tap: Tap) -> View:
-        """Give [rows, others] of one tap."""
+    def tap(self, block: Block, tap: Tap) -> View:
+        """Give [rows, others] of one tap of a single group."""
         if self.core_step:
-            return self.cells(part, self.rows, tap, ())
-        wide, narrow = (slice(*channels) for channels in self._channels(part))
+            offset = self._offset(block) + self._at(tap)
+            return self.buffer.pattern(self._pairs(block), offset, core_step=self.core_step)
+        first = self.groups[0] * self.narrow
+        wide, narrow = slice(*block.wide), slice(block.narrow[0] + first, block.narrow[1] + first)
         if self.layout == "DHWCN":
             return self.buffer[(*tap, wide, narrow)]
         if self.layout == "ODHWI":
             return self.buffer[(narrow, *tap, wide)]
         return self.buffer[(narrow, wide, *tap)]
 
-    def cells(self, part: Diagonal, rows: Side, tap: Tap, runs: Sequence[tuple[int, int]]) -> View:
-        """Give [rows, taps along some axes, others] from a tap on; runs: (axis, taps) pairs."""
-        _, k_h, k_w = self.kernel
-        weights = (k_h * k_w, k_w, 1)
-        sizes = self._pairs(part)
-        steps = [(weights[axis] * self.tap_pitch, count) for axis, count in runs]
-        first = sum(t * weight for t, weight in zip(tap, weights, strict=True))
-        others = sizes["wide" if rows == "narrow" else "narrow"]
-        offset = self._offset(part) + first * self.tap_pitch
-        return self.buffer.pattern((sizes[rows], *steps, others), offset, core_step=self.core_step)
+    def compact(
+        self, rows: Side, tap: Tap, runs: Sequence[tuple[int, int]], *, taps_last: bool = False
+    ) -> Iterator[tuple[Range, View]]:
+        """Give all groups of the pack: (rows, view) with [rows, taps, others of the row's group].
+
+        One view serves all groups where their rows are evenly apart, which they are on the narrow
+        side, and on the wide side if a group has a single channel there.
+        """
+        first, stop = self.groups
+        counts: dict[Side, int] = {"wide": self.wide, "narrow": self.narrow}
+        others: Side = "wide" if rows == "narrow" else "narrow"
+        pitch, together = self.pitches[rows], stop - first
+        if rows == "wide" and self.wide == 1:
+            pitch = self.narrow * self.pitches["narrow"]
+        elif rows == "wide":
+            together = 1
+        steps = [(self._weights[axis] * self.tap_pitch, count) for axis, count in runs]
+        channels = (self.pitches[others], counts[others])
+        inner = [channels, *steps] if taps_last else [*steps, channels]
+        for group in range(0, stop - first, together):
+            count = together * counts[rows]
+            offset = self._at(tap) + (first + group) * self.narrow * self.pitches["narrow"]
+            view = self.buffer.pattern(((pitch, count), *inner), offset, core_step=self.core_step)
+            yield (group * counts[rows], group * counts[rows] + count), view
 
     @property
     def tap_pitch(self) -> int:
@@ -179,24 +181,25 @@ class FilterTensor:
             return {"wide": taps, "narrow": self.buffer.shape[1] * taps}
         return {"wide": 1, "narrow": taps * self.buffer.shape[4]}
 
-    def _pairs(self, part: Diagonal) -> dict[Side, tuple[int, int]]:
-        """Steps and counts of a part's channels."""
-        pitches = self.pitches
-        return {
-            "wide": (pitches["wide"], part.wide[1] - part.wide[0]),
-            "narrow": (pitches["narrow"], part.narrow[1] - part.narrow[0]),
-        }
+    @property
+    def _weights(self) -> Tap:
+        """Taps from one index of D, H, W to the next."""
+        _, k_h, k_w = self.kernel
+        return k_h * k_w, k_w, 1
 
-    def _offset(self, part: Diagonal) -> int:
-        pitches = self.pitches
-        wide, narrow = self._channels(part)
-        return wide[0] * pitches["wide"] + narrow[0] * pitches["narrow"]
+    def _at(self, tap: Tap) -> int:
+        """Elements from the first tap to this one."""
+        return self.tap_pitch * sum(t * w for t, w in zip(tap, self._weights, strict=True))
 
-    def _channels(self, part: Diagonal) -> tuple[Range, Range]:
-        """Where a part's channels lie in the tensor."""
-        w0 = part.group * self.wide
-        n0 = self.groups[0] * self.narrow
-        return (part.wide[0] - w0, part.wide[1] - w0), (part.narrow[0] + n0, part.narrow[1] + n0)
+    def _pairs(self, block: Block) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Steps and counts of a block's rows and of the other channels."""
+        wide = (self.pitches["wide"], block.wide[1] - block.wide[0])
+        narrow = (self.pitches["narrow"], block.narrow[1] - block.narrow[0])
+        return (wide, narrow) if self.rows == "wide" else (narrow, wide)
+
+    def _offset(self, block: Block) -> int:
+        narrow = self.groups[0] * self.narrow + block.narrow[0]
+        return block.wide[0] * self.pitches["wide"] + narrow * self.pitches["narrow"]
 
 
 @dataclass(frozen=True, slots=True)

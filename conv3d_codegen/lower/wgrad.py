@@ -131,11 +131,7 @@ class WgradLowering:
 
     def chains(self) -> tuple[Chain, ...]:
         """All accumulations of dw, by block of moving channels that are turned together."""
-        return tuple(
-            chain
-            for chain in cut_chains(self.plan, self.axes, self.channels)
-            if self.writer.connects(chain)
-        )
+        return tuple(cut_chains(self.plan, self.axes, self.channels))
 
     def turn_stationary(
         self, positions: Box, windows: Sequence[Window], chains: Sequence[Chain]

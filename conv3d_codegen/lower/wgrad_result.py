@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from conv3d_codegen.dtypes import dtype
 from conv3d_codegen.lower.cores import add_other_core
-from conv3d_codegen.lower.tensors import Diagonal
+from conv3d_codegen.lower.groups import gather
+from conv3d_codegen.lower.tensors import Block
 from conv3d_codegen.plan.blocks import split_upto
 from conv3d_codegen.program.instructions import dma_copy, transpose
 from conv3d_codegen.program.program import PSUM_BANK_BYTES
@@ -47,19 +48,17 @@ class ResultWriter:
     stationary: Side
     exchanges: bool
 
-    def connects(self, chain: Chain) -> bool:
-        """Whether dw has anything of a chain: not if its channels share no group."""
-        block = self._part(chain.stationary, chain.moving)
-        return self.dw.connects(block.wide, block.narrow)
-
     def write(self, chain: Chain, total: Buffer) -> None:
         """Round a complete chain, in PSUM or SBUF, and store it."""
         if self.exchanges:
             total = add_other_core(self.builder, total)
-        if not self.dw.is_dense or self.stationary == self.dw.rows:
-            rounded = self._rounded(chain, total, self.out_dtype)
-            store = self._store_rows if self.dw.is_dense else self._store_diagonals
-            store(chain, rounded)
+        if not self.dw.is_dense:
+            groups = self.dw.groups[1] - self.dw.groups[0]
+            own = gather(self.builder, total, groups, chain.packed_taps, self.out_dtype)
+            self._store_groups(chain, own)
+            return
+        if self.stationary == self.dw.rows:
+            self._store_rows(chain, self._rounded(chain, total, self.out_dtype))
             return
         # The tensor engine turns 16 and 32 bits; a narrower result is rounded on its way out.
         is_narrow = dtype(self.out_dtype).bytes < MIN_TURNED_BYTES
@@ -72,30 +71,21 @@ class ResultWriter:
         self.builder.copy(rounded.whole(), total.whole())
         return rounded
 
-    def _part(self, stationary: Range, moving: Range) -> Diagonal:
-        """A block of a pack of one group, all of which is filters."""
+    def _block(self, stationary: Range, moving: Range) -> Block:
         wide, narrow = (stationary, moving) if self.stationary == "wide" else (moving, stationary)
-        return Diagonal(0, wide, narrow)
+        return Block(wide, narrow)
 
-    def _store_diagonals(self, chain: Chain, rounded: Buffer) -> None:
-        """Store what lies within one group each, straight from its place: rows are short anyway."""
-        width = chain.stationary[1] - chain.stationary[0]
-        block = self._part(chain.stationary, chain.moving)
-        for part in self.dw.diagonals(block.wide, block.narrow):
-            rows, columns = part.wide, part.narrow
-            if self.stationary == "narrow":
-                rows, columns = columns, rows
-            span = slice(columns[0] - chain.moving[0], columns[1] - chain.moving[0])
-            for taps, (packed, first, second), runs in self._runs(chain):
-                row = packed * width - chain.stationary[0]
-                src = rounded[
-                    row + rows[0] : row + rows[1],
-                    first : first + runs[0][1],
-                    second : second + runs[1][1],
-                    span,
-                ]
-                dst = self.dw.cells(part, self.stationary, self._filter_tap(taps), runs)
-                self.builder.add(dma_copy(dst, src))
+    def _store_groups(self, chain: Chain, own: Buffer) -> None:
+        """Store rows that hold their own group's numbers alone, straight from their place."""
+        width = own.shape[0] // chain.packed_taps
+        for taps, (packed, first, second), runs in self._runs(chain):
+            cells = (
+                slice(first, first + runs[0][1]),
+                slice(second, second + runs[1][1]),
+            )
+            for (low, high), dst in self.dw.compact(self.stationary, self._filter_tap(taps), runs):
+                rows = slice(packed * width + low, packed * width + high)
+                self.builder.add(dma_copy(dst, own[(rows, *cells)]))
 
     def _runs(
         self, chain: Chain
@@ -116,9 +106,9 @@ class ResultWriter:
 
     def _store_rows(self, chain: Chain, rounded: Buffer) -> None:
         width = chain.stationary[1] - chain.stationary[0]
-        part = self._part(chain.stationary, chain.moving)
+        block = self._block(chain.stationary, chain.moving)
         for taps, (packed, first, second) in chain.cells():
-            dst = self.dw.tap(part, self._filter_tap(taps))
+            dst = self.dw.tap(block, self._filter_tap(taps))
             rows = slice(packed * width, (packed + 1) * width)
             self.builder.add(dma_copy(dst, rounded[rows, first, second, :]))
 
@@ -156,10 +146,10 @@ class ResultWriter:
     ) -> None:
         """Store the taps that lie beside each other in one turned cell: [c_in, taps · c_out]."""
         width = chain.stationary[1] - chain.stationary[0]
-        part = self._part(chain.stationary, channels)
+        block = self._block(chain.stationary, channels)
         rows, position, _ = turned.index
         for taps, (packed, _, _) in members:
-            dst = self.dw.tap(part, self._filter_tap(taps))
+            dst = self.dw.tap(block, self._filter_tap(taps))
             columns = Span(packed * width, (packed + 1) * width)
             self.builder.add(dma_copy(dst, SliceView(turned.buffer, (rows, position, columns))))
 

@@ -7,7 +7,6 @@ tables are those that price the finished program and the simulator's timeline.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING

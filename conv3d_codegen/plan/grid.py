@@ -153,7 +153,7 @@ class _AxisReads:
         narrow, wide = cuts.narrow(index), cuts.wide(index)
         if (narrow[1] - narrow[0], wide[1] - wide[0]) != (cuts.size, cuts.size * axis.stride):
             return False
-        return all(0 <= low and high <= size for (low, high), size in self._reads(narrow, wide))
+        return all(low >= 0 and high <= size for (low, high), size in self._reads(narrow, wide))
 
     def _reads(self, narrow: Range, wide: Range) -> Iterator[tuple[Range, int]]:
         """(rows, rows that exist) of every read, whole blocks of folded rows."""

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from conv3d_codegen.dtypes import dtype
+from conv3d_codegen.dtypes import compute_dtype, dtype
 from conv3d_codegen.plan.estimate import Prices
 from conv3d_codegen.targets import target
 
@@ -42,3 +43,11 @@ class PriceBasis:
     def out_item(self) -> int:
         """Bytes of a result element."""
         return dtype(self.geometry.out_dtype).bytes
+
+    @property
+    def filter_elements(self) -> int:
+        """Filters of one pack."""
+        problem = self.problem
+        return (
+            math.prod(problem.kernel) * problem.in_channels * problem.out_channels // problem.groups
+        )

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from conv3d_codegen.plan.blocks import ceil_div
@@ -81,13 +81,6 @@ class DgradPrices(PriceBasis):
             instructions=pairs * (loads + entries + entries * rows / BANK_COLUMNS),
         )
 
-    @property
-    def filter_elements(self) -> int:
-        """Filters of one pack."""
-        problem = self.problem
-        return (
-            math.prod(problem.kernel) * problem.in_channels * problem.out_channels // problem.groups
-        )
 
     def filter_bytes(self, plan: DgradPlan, dy_block: int) -> int:
         """SBUF bytes per partition of all stationary matrices."""

@@ -18,8 +18,6 @@ from conv3d_codegen.plan.blocks import split_even
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from collections.abc import Iterator
-
     from conv3d_codegen.geometry import ConvGeometry
     from conv3d_codegen.maps import AxisMap
 

@@ -162,6 +162,8 @@ class _Search:
         """Whether blocks of rows fit the array, and span several dy blocks only where columns would be idle."""
         folds, rows = depth.fold * height.fold, depth.rows * height.rows
         in_channels, out_channels = self.problem.in_channels, self.problem.out_channels
+        if self.problem.groups > 1 and max(rows * in_channels, folds * out_channels) > 128:
+            return False  # groups stay together
         if depth.step == height.step == 1:
             return rows <= 128 and folds <= 128 // min(in_channels, out_channels)
         return rows * in_channels <= 128 and folds <= max(1, 128 // out_channels)

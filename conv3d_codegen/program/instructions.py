@@ -87,14 +87,23 @@ def memset(dst: View, value: float, engine: Engine) -> Instruction:
 
 def tensor_add(dst: View, data1: View, data2: View, engine: Engine) -> Instruction:
     """dst = data1 + data2 in fp32; at most one of the two in PSUM."""
+    return _tensor_tensor(dst, (data1, data2), "nl.add", engine)
+
+
+def tensor_multiply(dst: View, data1: View, data2: View, engine: Engine) -> Instruction:
+    """dst = data1 · data2 in fp32; at most one of the two in PSUM."""
+    return _tensor_tensor(dst, (data1, data2), "nl.multiply", engine)
+
+
+def _tensor_tensor(dst: View, data: tuple[View, View], op: str, engine: Engine) -> Instruction:
     arguments = (
         ("dst", dst),
-        ("data1", data1),
-        ("data2", data2),
-        ("op", Symbol("nl.add")),
+        ("data1", data[0]),
+        ("data2", data[1]),
+        ("op", Symbol(op)),
         _engine_argument(engine),
     )
-    return Instruction("tensor_tensor", arguments, (dst,), (data1, data2), engine)
+    return Instruction("tensor_tensor", arguments, (dst,), data, engine)
 
 
 def exchange(dst: View, src: View) -> Instruction:
@@ -121,6 +130,34 @@ def reduce_add(dst: View, data: View) -> Instruction:
         ("axis", axis),
     )
     return Instruction("tensor_reduce", arguments, (dst,), (data,), "vector")
+
+
+def reduce_last(dst: View, data: View) -> Instruction:
+    """dst = sum of data over its last axis, in fp32 on the vector engine."""
+    arguments = (
+        ("dst", dst),
+        ("op", Symbol("nl.add")),
+        ("data", data),
+        ("axis", len(data.shape) - 1),
+    )
+    return Instruction("tensor_reduce", arguments, (dst,), (data,), "vector")
+
+
+def affine_select(
+    dst: View, data: View, pattern: tuple[tuple[int, int], ...], *, row_step: int, offset: int
+) -> Instruction:
+    """dst = data where offset + partition · row_step + nested counters >= 0, and 0 elsewhere."""
+    pairs = ", ".join(f"[{step}, {count}]" for step, count in pattern)
+    arguments = (
+        ("dst", dst),
+        ("pattern", Symbol(f"[{pairs}]")),
+        ("channel_multiplier", row_step),
+        ("on_true_tile", data),
+        ("on_false_value", 0.0),
+        ("cmp_op", Symbol("nl.greater_equal")),
+        ("offset", offset),
+    )
+    return Instruction("affine_select", arguments, (dst,), (data,), "gpsimd")
 
 
 def iota(dst: View, pattern: tuple[tuple[int, int], ...]) -> Instruction:

@@ -123,7 +123,7 @@ def _reduce(instruction: Instruction, spec: TargetSpec) -> float:
     return reduce_ns(spec, elements_per_partition(data), access(data), access(dst))
 
 
-def _iota(instruction: Instruction, spec: TargetSpec) -> float:
+def _select(instruction: Instruction, spec: TargetSpec) -> float:
     (dst,) = instruction.writes
     return select_ns(spec, elements_per_partition(dst))
 
@@ -137,5 +137,6 @@ _PRICES: dict[str, Callable[[Instruction, TargetSpec], float]] = {
     "memset": _memset,
     "tensor_tensor": _tensor_tensor,
     "tensor_reduce": _reduce,
-    "iota": _iota,
+    "iota": _select,
+    "affine_select": _select,
 }
