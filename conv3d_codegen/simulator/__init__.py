@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from conv3d_codegen.simulator.rules import RULES, Violation
 from conv3d_codegen.simulator.simulation import SimulationResult, simulate
+from conv3d_codegen.simulator.tensors import Blank
 from conv3d_codegen.simulator.text import check_text
 from conv3d_codegen.simulator.timeline import Event, Timeline
 from conv3d_codegen.simulator.trace import Counts
 
 __all__ = [
     "RULES",
+    "Blank",
     "Counts",
     "Event",
     "SimulationResult",

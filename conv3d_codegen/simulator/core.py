@@ -11,11 +11,11 @@ import numpy as np
 from conv3d_codegen.simulator.cell_map import CellMap
 from conv3d_codegen.simulator.lines import LineTable
 from conv3d_codegen.simulator.rules import KernelStoppedError
-from conv3d_codegen.simulator.tensors import INPUT, PSUM, SHARED_HBM, NkiTensor, Storage
+from conv3d_codegen.simulator.tensors import INPUT, PSUM, SHARED_HBM, Blank, NkiTensor, Storage
 from conv3d_codegen.simulator.trace import BARRIER, CORE_BARRIER, Counts, Operand, Step
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from conv3d_codegen.simulator.element_types import Cells, ElementType
     from conv3d_codegen.simulator.exchange import Exchange
@@ -29,7 +29,14 @@ class Core:
     """State of one physical core while the kernel runs on it."""
 
     def __init__(
-        self, spec: TargetSpec, log: ViolationLog, filename: str, exchange: Exchange, rank: int = 0
+        self,
+        spec: TargetSpec,
+        log: ViolationLog,
+        filename: str,
+        exchange: Exchange,
+        *,
+        rank: int,
+        keeps_values: bool,
     ) -> None:
         self.spec = spec
         self.rank = rank
@@ -41,6 +48,7 @@ class Core:
         self.scopes: list[LoopScope] = []
         self.keeps_order = False
         self.chains = 0
+        self.keeps_values = keeps_values
         self._log = log
         self._names: dict[str, int] = {}
         self._psum_tensors: list[Storage] = []
@@ -78,7 +86,7 @@ class Core:
             storage, cells = self.exchange.shared_tensor(self, storage)
         else:
             storage.index = self.exchange.next_index()
-            cells = storage.new_cells()
+            cells = storage.new_cells(filled=self.keeps_values)
         if memory is PSUM:
             banks = -(-storage.bytes_per_partition // self.spec.psum_bank_bytes)
             storage.opened = CellMap(storage.partitions, storage.free, np.int32)
@@ -88,14 +96,15 @@ class Core:
             storage.scope = self.scopes[-1]
         return NkiTensor.whole(storage, cells, self)
 
-    def wrap_input(self, name: str, values: Cells, dtype: ElementType) -> NkiTensor:
-        """Make a kernel argument in HBM, holding a copy of the values."""
+    def wrap_input(self, name: str, values: Cells | Blank, dtype: ElementType) -> NkiTensor:
+        """Make a kernel argument in HBM, holding a copy of the values if it has any."""
         storage = Storage(name, values.shape, dtype, SHARED_HBM, 0)
         storage.role = INPUT
         storage.written = [None]
         storage.index = self.exchange.next_index()
-        cells = values.astype(dtype.held).reshape(-1)
-        return NkiTensor.whole(storage, cells, self)
+        if isinstance(values, Blank):
+            return NkiTensor.whole(storage, storage.new_cells(filled=False), self)
+        return NkiTensor.whole(storage, values.astype(dtype.held).reshape(-1), self)
 
     def claim_name(self, name: str, line: int) -> None:
         """Note a tensor's or instruction's name; a second use is a violation."""
@@ -125,10 +134,15 @@ class Core:
                 self.violate(line, "poison-read", _unwritten_text(tensor, seen))
         return tensor.array
 
-    def store(self, tensor: NkiTensor, values: Any, line: int) -> None:
-        """Write values that were computed, rounded to the tensor's type."""
-        tensor.storage.dtype.store(tensor.array, values)
+    def store(self, tensor: NkiTensor, compute: Callable[[], Any], line: int) -> None:
+        """Write what `compute` returns, rounded to the tensor's type."""
+        self.put(tensor, compute)
         self.mark_written(tensor, line)
+
+    def put(self, tensor: NkiTensor, compute: Callable[[], Any]) -> None:
+        """Compute and keep values, where they are kept: always those of integers, which may be addresses."""
+        if self.keeps_values or not tensor.storage.dtype.is_float:
+            tensor.storage.dtype.store(tensor.array, compute())
 
     def mark_written(
         self, tensor: NkiTensor, line: int, *, opens: bool = False, updates: bool = False

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -57,7 +58,7 @@ class Exchange:
         if position == len(self._tensors):
             storage.written = [CellMap(1, storage.free, np.bool_) for _ in range(self.size)]
             storage.index = self.next_index()
-            self._tensors.append((storage, storage.new_cells()))
+            self._tensors.append((storage, storage.new_cells(filled=core.keeps_values)))
         known, cells = self._tensors[position]
         if (known.shape, known.dtype, known.name) != (storage.shape, storage.dtype, storage.name):
             raise core.stop(
@@ -123,7 +124,7 @@ class Exchange:
         values = [None if m.sent is None else m.core.load(m.sent, m.line).copy() for m in meetings]
         for meeting, value in zip(meetings, reversed(values), strict=True):
             if meeting.received is not None and value is not None:
-                meeting.core.store(meeting.received, value, meeting.line)
+                meeting.core.store(meeting.received, partial(np.copy, value), meeting.line)
         for storage, _ in self._tensors:
             maps = [cells for cells in storage.written if cells is not None]
             for cells in maps[1:]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from conv3d_codegen.simulator.core import Core
     from conv3d_codegen.simulator.element_types import Cells
     from conv3d_codegen.simulator.signatures import Signatures
-    from conv3d_codegen.simulator.tensors import NkiTensor
+    from conv3d_codegen.simulator.tensors import Blank, NkiTensor
     from conv3d_codegen.simulator.text import ParsedKernel
 
 # The builtins that kernels of the common subset may use.
@@ -35,7 +35,11 @@ class Execution:
     """A kernel's code with its arguments, ready to run on cores."""
 
     def __init__(
-        self, kernel: ParsedKernel, filename: str, inputs: Sequence[Cells], signatures: Signatures
+        self,
+        kernel: ParsedKernel,
+        filename: str,
+        inputs: Sequence[Cells | Blank],
+        signatures: Signatures,
     ) -> None:
         self._code = compile(kernel.tree, filename, "exec", dont_inherit=True)
         self._entry = kernel.entry

@@ -32,7 +32,8 @@ def dma_copy(core: Core, line: int, args: Args) -> None:
     if not _check_operands(core, line, "dma_copy", dst, src):
         core.skip(dst, line)
         return
-    core.store(dst, core.load(src, line), line)
+    values = core.load(src, line)
+    core.store(dst, lambda: values, line)
     _record_copy(core, line, "dma_copy", dst, (src,))
 
 
@@ -56,7 +57,8 @@ def dma_transpose(core: Core, line: int, args: Args) -> None:
         core.violate(line, "shape", f"dma_transpose: {src.shape} by {axes} is not {dst.shape}")
         core.skip(dst, line)
         return
-    core.store(dst, core.load(src, line).transpose(axes), line)
+    values = core.load(src, line)
+    core.store(dst, lambda: values.transpose(axes), line)
     from_hbm = not src.storage.memory.is_on_chip
     size = src.size * src.dtype.bytes
     ns = cost.dma_transpose_busy_ns(core.spec, size, from_hbm=from_hbm)
@@ -79,8 +81,8 @@ def dma_compute(core: Core, line: int, args: Args) -> None:
     if not all(fits):
         core.skip(dst, line)
         return
-    total = sum(core.load(source, line).astype(np.float32) for source in sources)
-    dst.storage.dtype.store(dst.array, np.asarray(total))
+    values = [core.load(source, line) for source in sources]
+    core.put(dst, lambda: np.asarray(sum(cells.astype(np.float32) for cells in values)))
     updates = any(s.storage is dst.storage and s.region == dst.region for s in sources)
     core.mark_written(dst, line, updates=updates)
     _record_copy(core, line, "dma_compute", dst, tuple(sources))

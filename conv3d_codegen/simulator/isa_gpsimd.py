@@ -32,7 +32,7 @@ def iota(core: Core, line: int, args: Args) -> None:
     if values is None:
         core.skip(dst, line)
         return
-    core.store(dst, values, line)
+    core.store(dst, lambda: values, line)
     core.record("iota", "gpsimd", line, select_ns(core.spec, dst.free_elements), (), (dst,))
 
 
@@ -55,8 +55,8 @@ def affine_select(core: Core, line: int, args: Args) -> None:
         core.violate(line, "shape", f"affine_select: {tile.shape} into {dst.shape}")
         core.skip(dst, line)
         return
-    holds = BINARY[name](affine, 0) != 0
-    core.store(dst, np.where(holds, core.load(tile, line), np.float32(value)), line)
+    values = core.load(tile, line)
+    core.store(dst, lambda: np.where(BINARY[name](affine, 0) != 0, values, np.float32(value)), line)
     ns = select_ns(core.spec, dst.free_elements)
     core.record("affine_select", "gpsimd", line, ns, (tile,), (dst,))
 

@@ -45,7 +45,7 @@ def activation(core: Core, line: int, args: Args) -> None:
     if args.get("bias") is not None:
         values = values + _factor(core, line, "bias", args["bias"], values, reads)
     result = ACTIVATIONS[name](values)
-    core.store(dst, result, line)
+    core.store(dst, lambda: result, line)
     writes = [dst]
     if _reduce(core, line, args, result):
         writes.append(args["reduce_res"])
@@ -92,5 +92,5 @@ def _reduce(core: Core, line: int, args: Args, result: Cells) -> bool:
         core.violate(line, "shape", f"activation reduce_res must be ({result.shape[0]}, 1)")
         return False
     total = result.reshape(result.shape[0], -1).sum(axis=1, dtype=np.float32)
-    core.store(target, total.reshape(-1, 1), line)
+    core.store(target, lambda: total.reshape(-1, 1), line)
     return True

@@ -80,7 +80,7 @@ def nc_matmul(core: Core, line: int, args: Args) -> None:
         core.skip(dst, line)
         return
     check_bank(core, line, "nc_matmul", dst)
-    _accumulate(call, args.get("accumulate"), _product(call))
+    _accumulate(call, args.get("accumulate"))
     macs = call.rows * (2 if call.double_row else 1) * dst.shape[0] * call.columns
     core.counts.macs += macs
     dtype = "float32" if "float32" in {stationary.dtype.name, moving.dtype.name} else "bfloat16"
@@ -172,10 +172,8 @@ def _tile_rows(call: _Matmul, args: Args) -> tuple[int, int]:
     return position[0] // _ROW_GROUP, (position[0] + size[0]) // _ROW_GROUP
 
 
-def _product(call: _Matmul) -> Cells:
+def _product(call: _Matmul, stationary: Cells, moving: Cells) -> Cells:
     """Compute the product in fp32, in the destination's shape."""
-    stationary = call.core.load(call.stationary, call.line)
-    moving = call.core.load(call.moving, call.line)
     columns = call.stationary.shape[-1]
     if call.double_row:
         stationary = stationary.reshape(-1, columns)
@@ -186,20 +184,24 @@ def _product(call: _Matmul) -> Cells:
     return product.reshape(call.dst.shape)
 
 
-def _accumulate(call: _Matmul, accumulate: bool | None, product: Cells) -> None:
+def _accumulate(call: _Matmul, accumulate: bool | None) -> None:
     """Overwrite or add, keeping track of which elements hold an open accumulation."""
     core, line, dst = call.core, call.line, call.dst
-    cells = dst.array
+    stationary, moving = core.load(call.stationary, line), core.load(call.moving, line)
     if accumulate is None:
         call.violate("matmul-mode", "accumulate= must be True or False")
         opened = dst.storage.opened
         accumulate = opened is not None and bool(opened.view(dst.region).all())
     if accumulate:
         note_accumulation(core, line, dst)
-        np.add(cells, product, out=product)
     else:
         note_opening(core, dst)
-    dst.storage.dtype.store(cells, product)
+
+    def total() -> Cells:
+        product = _product(call, stationary, moving)
+        return np.add(dst.array, product, out=product) if accumulate else product
+
+    core.put(dst, total)
     core.mark_written(dst, line, opens=True)
 
 
@@ -209,7 +211,8 @@ def _transpose_matmul(core: Core, line: int, args: Args) -> None:
     if args.get("accumulate"):
         core.violate(line, "matmul-mode", "nc_matmul: a transpose cannot accumulate")
     values = core.load(identity, line)
-    if values.shape != (data.shape[0],) * 2 or not np.array_equal(values, np.eye(data.shape[0])):
+    square = values.shape == (data.shape[0],) * 2
+    if not square or (core.keeps_values and not np.array_equal(values, np.eye(data.shape[0]))):
         core.violate(line, "shape", "nc_matmul: is_transpose needs an identity as moving operand")
     if identity.dtype is not data.dtype:
         core.violate(line, "dtype", "nc_matmul: identity and data must have one type")
@@ -282,6 +285,6 @@ def _store_transposed(core: Core, line: int, kind: str, dst: NkiTensor, data: Nk
         )
         core.skip(dst, line)
         return False
-    values = core.load(data, line).reshape(data.shape[0], columns).T
-    dst.storage.dtype.store(dst.array, values.reshape(dst.shape))
+    values = core.load(data, line)
+    core.put(dst, lambda: values.reshape(data.shape[0], columns).T.reshape(dst.shape))
     return True

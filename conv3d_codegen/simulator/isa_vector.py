@@ -40,7 +40,8 @@ def tensor_copy(core: Core, line: int, args: Args) -> None:
     if not check_elementwise(core, line, "tensor_copy", engine, dst, src):
         core.skip(dst, line)
         return
-    core.store(dst, core.load(src, line), line)
+    values = core.load(src, line)
+    core.store(dst, lambda: values, line)
     ns = cost.copy_ns(core.spec, engine, dst.free_elements, access(src), access(dst))
     core.record("tensor_copy", engine, line, ns, (src,), (dst,))
 
@@ -57,7 +58,7 @@ def memset(core: Core, line: int, args: Args) -> None:
         core.violate(
             line, "memset-value", f"memset of {dst.dtype} with {value!r}: needs {wanted.__name__}"
         )
-    core.store(dst, np.asarray(value, dst.dtype.held), line)
+    core.store(dst, lambda: np.asarray(value, dst.dtype.held), line)
     ns = cost.memset_ns(core.spec, engine, dst.free_elements, access(dst), zero=value == 0)
     core.record("memset", engine, line, ns, (), (dst,))
 
@@ -83,7 +84,7 @@ def tensor_tensor(core: Core, line: int, args: Args) -> None:
         core.violate(line, "dtype", f"tensor_tensor: {args['op']} needs integers")
     elif engine != "gpsimd" and args["op"].name not in BITWISE:
         left, right = _as_fp32(left), _as_fp32(right)
-    core.store(dst, operator(left, right), line)
+    core.store(dst, lambda: operator(left, right), line)
     inputs = (access(data1), access(data2))
     ns = cost.tensor_tensor_ns(core.spec, engine, dst.free_elements, inputs, access(dst))
     core.record("tensor_tensor", engine, line, ns, (data1, data2), (dst,))
@@ -110,7 +111,7 @@ def tensor_scalar(core: Core, line: int, args: Args) -> None:
     for number in ("0", "1"):
         if args.get(f"op{number}") is not None:
             values = _apply_scalar(core, line, args, number, values, reads)
-    core.store(dst, values, line)
+    core.store(dst, lambda: values, line)
     ns = cost.copy_ns(core.spec, engine, dst.free_elements, access(data), access(dst))
     core.record("tensor_scalar", engine, line, ns, reads, (dst,))
 
@@ -130,7 +131,8 @@ def scalar_tensor_tensor(core: Core, line: int, args: Args) -> None:
     reads = [data, tile]
     left = _apply_scalar(core, line, args, "0", _as_fp32(core.load(data, line)), reads)
     right = _as_fp32(core.load(tile, line))
-    core.store(dst, operator(right, left) if args.get("reverse1") else operator(left, right), line)
+    first, second = (right, left) if args.get("reverse1") else (left, right)
+    core.store(dst, lambda: operator(first, second), line)
     inputs = (access(data), access(tile))
     ns = cost.scalar_tensor_tensor_ns(core.spec, dst.free_elements, inputs, access(dst))
     core.record(kind, "vector", line, ns, reads, (dst,))
@@ -159,9 +161,13 @@ def tensor_reduce(core: Core, line: int, args: Args) -> None:
             core.violate(line, "shape", f"tensor_reduce: {data.shape} over {axis} gives {kept}")
         core.skip(dst, line)
         return
-    values = _as_fp32(core.load(data, line)).reshape(*kept, -1)
-    result = reduction(values, axis=-1)
-    core.store(dst, (-result if args.get("negate") else result).reshape(dst.shape), line)
+    values = core.load(data, line)
+
+    def reduce() -> Cells:
+        result: Cells = reduction(_as_fp32(values).reshape(*kept, -1), axis=-1)
+        return np.reshape(-result if args.get("negate") else result, dst.shape)
+
+    core.store(dst, reduce, line)
     ns = cost.reduce_ns(core.spec, data.free_elements, access(data), access(dst))
     core.record("tensor_reduce", "vector", line, ns, (data,), (dst,))
 

@@ -112,7 +112,8 @@ class Language:
         if dst is None and key not in self._identities:
             self._identities[key] = self._core.allocate("", (n, n), dtype, SBUF)
         tensor = dst if dst is not None else self._identities[key]
-        self._core.store(tensor, np.eye(n, dtype=np.float32), self._core.current_line())
+        line = self._core.current_line()
+        self._core.store(tensor, lambda: np.eye(n, dtype=np.float32), line)
         return tensor
 
     def _checked(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def collect_outputs(core: Core, returned: Any) -> tuple[Cells, ...]:
-    """Return the kernel's results in their declared types; none if it stopped."""
+    """Return the kernel's results in their declared types; none if it stopped or has no values."""
     if returned is None:
         return ()
     outputs = []
@@ -25,7 +25,8 @@ def collect_outputs(core: Core, returned: Any) -> tuple[Cells, ...]:
             core.violate(0, "output-buffer", f"returned {type(tensor).__name__}, not a tensor")
             continue
         _check(core, tensor.storage)
-        outputs.append(tensor.array.astype(tensor.dtype.numpy))
+        if core.keeps_values:
+            outputs.append(tensor.array.astype(tensor.dtype.numpy))
     return tuple(outputs)
 
 

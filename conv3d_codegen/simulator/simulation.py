@@ -15,6 +15,7 @@ from conv3d_codegen.simulator.execution import Execution
 from conv3d_codegen.simulator.lifetimes import lifetimes, memory_peaks
 from conv3d_codegen.simulator.outputs import collect_outputs
 from conv3d_codegen.simulator.signatures import Signatures, parse_versions
+from conv3d_codegen.simulator.tensors import Blank
 from conv3d_codegen.simulator.text import ParsedKernel
 from conv3d_codegen.simulator.timeline import Timeline, build_timeline
 from conv3d_codegen.simulator.trace import Counts
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
 class SimulationResult:
     """What a kernel computed, which rules it broke, and what it would cost.
 
-    `outputs` are the returned tensors in their declared types; none if the kernel stopped.
+    `outputs` are the returned tensors in their declared types; none if the kernel stopped or had
+    blank inputs.
     Memory peaks are per core.
     """
 
@@ -46,7 +48,7 @@ class SimulationResult:
 
 def simulate(
     source: str,
-    inputs: Sequence[Cells],
+    inputs: Sequence[Cells | Blank],
     *,
     target: str = "trn2",
     nki: str = "0.6",
@@ -57,7 +59,8 @@ def simulate(
 
     Args:
         source: the whole file; it is given its own nki modules, whatever is installed.
-        inputs: the kernel's tensor arguments; they are copied, never written.
+        inputs: the kernel's tensor arguments; they are copied, never written. Where one is blank,
+            nothing is computed but addresses: rules, counts and timeline come out the same, sooner.
         target: hardware table to check and price with.
         nki: version, or range such as `0.3..0.7` in all of which the text must be valid.
         lnc: physical cores that run it, 1 or 2.
@@ -76,7 +79,7 @@ def simulate(
 
 class _Request(NamedTuple):
     source: str
-    inputs: Sequence[Cells]
+    inputs: Sequence[Cells | Blank]
     spec: TargetSpec
     versions: tuple[str, ...]
     lnc: int
@@ -91,7 +94,11 @@ def _simulate(request: _Request) -> SimulationResult:
     if not kernel.is_executable:
         return SimulationResult(violations=log.sorted())
     exchange = Exchange(request.lnc)
-    cores = [Core(spec, log, request.filename, exchange, rank) for rank in range(request.lnc)]
+    keeps_values = not any(isinstance(given, Blank) for given in request.inputs)
+    cores = [
+        Core(spec, log, request.filename, exchange, rank=rank, keeps_values=keeps_values)
+        for rank in range(request.lnc)
+    ]
     returned = Execution(kernel, request.filename, request.inputs, signatures).run(cores)
     outputs = collect_outputs(cores[0], returned)
     peaks = [memory_peaks(core.trace, lifetimes(core.trace), spec, log) for core in cores]

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -43,6 +43,13 @@ class Memory:
 
 SBUF, PSUM = Memory("sbuf"), Memory("psum")
 PRIVATE_HBM, SHARED_HBM = Memory("private_hbm"), Memory("shared_hbm")
+
+
+class Blank(NamedTuple):
+    """A kernel argument of which only shape and numpy type are known."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
 
 
 class Storage:
@@ -91,8 +98,13 @@ class Storage:
         """Bytes of one partition, or of the whole tensor in HBM."""
         return self.free * self.dtype.bytes
 
-    def new_cells(self) -> Cells:
-        """Storage for the values; NaN (4 for integers) until written, like AWS's simulator."""
+    def new_cells(self, *, filled: bool) -> Cells:
+        """Storage for the values; NaN (4 for integers) until written, like AWS's simulator.
+
+        Without a filling, the system gives no memory to what is never written.
+        """
+        if not filled:
+            return np.zeros(self.partitions * self.free, self.dtype.held)
         fill = np.nan if self.dtype.is_float else 4
         return np.full(self.partitions * self.free, fill, self.dtype.held)
 
