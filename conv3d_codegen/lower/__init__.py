@@ -1,1 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Schedule to program: what each slab loads, multiplies, evicts and stores."""

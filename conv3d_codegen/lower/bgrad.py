@@ -78,8 +78,9 @@ class BgradLowering:
         if self.is_rolled:
             total = self.sums[number].whole()
             column = self.builder.allocate("db_piece", total.shape, "fp32", "sbuf").whole()
-            self.builder.defer(reduce_add(column, data))
-            self.builder.defer(tensor_add(total, total, column, "vector"))
+            self.builder.defer(
+                reduce_add(column, data), tensor_add(total, total, column, "vector")
+            )
             return
         column = self.sums[number][:, self._used : self._used + 1]
         self.builder.defer(reduce_add(column, data))

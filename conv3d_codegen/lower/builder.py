@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -41,8 +41,8 @@ class Builder:
     dtype: str
     sections: list[Section] = field(default_factory=list)
     _serials: Counter[str] = field(default_factory=Counter)
-    _busy_ns: Counter[str] = field(default_factory=Counter)
-    _deferred: deque[Instruction] = field(default_factory=deque)
+    _busy_ns: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    _deferred: deque[tuple[Instruction, ...]] = field(default_factory=deque)
     _aliases: dict[tuple[Buffer, tuple[int, ...]], Buffer] = field(default_factory=dict)
     _loop: _OpenLoop | None = None
 
@@ -124,7 +124,7 @@ class Builder:
         return buffer
 
     def unused_name(self, stem: str) -> str:
-        """Number a stem."""
+        """Give a stem a name that no other tensor has."""
         serial = self._serials[stem]
         self._serials[stem] += 1
         return f"{stem}_{serial}"
@@ -154,19 +154,23 @@ class Builder:
         """Copy or evict with a cast, on whichever of Vector and Scalar has had less to do."""
         self.add(tensor_copy(dst, src, self._less_busy(dst, src)))
         if self._deferred:
-            self.add(self._deferred.popleft())
+            self._add_deferred()
 
-    def defer(self, instruction: Instruction) -> None:
-        """Keep an instruction that nobody waits for; one follows each of the next copies.
+    def defer(self, *instructions: Instruction) -> None:
+        """Keep instructions that nobody waits for, together; those of one call follow each of the next copies.
 
         Engines work in order: a long run of such instructions would hold up the evictions that matmuls wait for.
         """
-        self._deferred.append(instruction)
+        self._deferred.append(instructions)
 
     def catch_up(self) -> None:
         """Append what is still deferred."""
         while self._deferred:
-            self.add(self._deferred.popleft())
+            self._add_deferred()
+
+    def _add_deferred(self) -> None:
+        for instruction in self._deferred.popleft():
+            self.add(instruction)
 
     def zero(self, dst: View) -> None:
         """Fill with zeros, on the engine that has nothing else to do."""

@@ -6,8 +6,8 @@ Entry (e_d, e_h, k_w) of a pair of channel blocks is the matrix
     [ (u_d, u_h, dy channel), (r_d, r_h, dx channel) ] = filter tap (t_d, t_h, k_w) of the two channels
 
 for every pair of triples (u_d, r_d, t_d), (u_h, r_h, t_h) of the two block taps, and zero elsewhere; several groups of
-one pack lie on its diagonal. Filters are loaded with that side on partitions which gives long runs in HBM. If it is dx's,
-the tensor engine turns the matrices.
+one pack lie on its diagonal. Filters are loaded with that side on partitions which gives long runs in HBM. If it is
+dx's, the tensor engine turns the matrices.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class _Loader:
         return spread(self.builder, compact, groups, taps_last=tensor.taps_last)
 
     def _taps(self, grouped: Buffer | None, first: int, count: int) -> View:
-        """Filters of a run of taps, in HBM or, where groups were spread out, in SBUF."""
+        """Give the filters of a run of taps, in HBM or, where groups were spread out, in SBUF."""
         tensor = self.source.tensor
         if grouped is None:
             sides = self.source.sides(self.dx_channels, self.dy_channels)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from conv3d_codegen.lower.turned import Turned
     from conv3d_codegen.lower.windows import Box, Window
     from conv3d_codegen.plan.grid import Index, SlabGroup
+    from conv3d_codegen.plan.schedule import Side
     from conv3d_codegen.program.program import Item
 
 
@@ -143,7 +144,7 @@ class SlabPass:
         self,
         label: str,
         positions: Box | None,
-        by_side: dict[str, tuple[Window, ...]],
+        by_side: dict[Side, tuple[Window, ...]],
         *,
         last: bool,
     ) -> Contraction | None:

@@ -57,7 +57,8 @@ class Chain:
 
     def cells(self) -> Iterator[tuple[tuple[int, int, int], tuple[int, int, int]]]:
         """Every (taps of D, H, W) with its (packed tap, cell, cell) in the region."""
-        for taps in product(*(range(*run) for run in self.taps)):
+        for d, h, w in product(*(range(*run) for run in self.taps)):
+            taps = (d, h, w)
             packed, first, second = (
                 taps[axis] - self.taps[axis][0] for axis in (self.fixed, *self.running)
             )

@@ -192,7 +192,7 @@ class FilterTensor:
         return self.tap_pitch * sum(t * w for t, w in zip(tap, self._weights, strict=True))
 
     def _pairs(self, block: Block) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Steps and counts of a block's rows and of the other channels."""
+        """Give steps and counts of a block's rows and of the other channels."""
         wide = (self.pitches["wide"], block.wide[1] - block.wide[0])
         narrow = (self.pitches["narrow"], block.narrow[1] - block.narrow[0])
         return (wide, narrow) if self.rows == "wide" else (narrow, wide)

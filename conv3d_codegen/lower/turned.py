@@ -266,7 +266,7 @@ def _data(
     window: Window,
     entry: tuple[int, int, int, int],
 ) -> SliceView:
-    """The window's positions of one entry, over all groups: what one transpose reads."""
+    """Give the window's positions of one entry, over all groups: what one transpose reads."""
     folds = (1, *window.fold, 1)
     index: list[int | slice] = [slice(None)]
     for spread, fold, (origin, _), block in zip(
@@ -278,7 +278,7 @@ def _data(
         last = start + (spread.groups - 1) * pitch
         index.append(start if spread.groups == 1 else slice(start, last + 1, pitch))
     if all(isinstance(item, int) for item in index[1:]):
-        start = index[4]
-        assert isinstance(start, int)
-        index[4] = slice(start, start + 1)
+        column = index[4]
+        assert isinstance(column, int)
+        index[4] = slice(column, column + 1)
     return window.buffer[tuple(index)]

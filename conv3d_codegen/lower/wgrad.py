@@ -178,9 +178,8 @@ class WgradLowering:
     def _contract(self, operands: Operands, chain: Chain, landing: Buffer) -> None:
         """All matmuls of one chain; the first one writes the whole region."""
         spreads = operands.stationary.spreads, operands.moving.spreads
-        positions: list[Position] = list(
-            product(*(range(min(s.entries, m.entries)) for s, m in zip(*spreads, strict=True)))
-        )
+        n, d, h, w = (range(min(s.entries, m.entries)) for s, m in zip(*spreads, strict=True))
+        positions = list(product(n, d, h, w))
         full = self._full_position(chain, spreads)
         if full is not None:
             positions.remove(full)
@@ -249,7 +248,7 @@ class WgradLowering:
         return found[0], found[1], found[2]
 
     def _full_position(self, chain: Chain, spreads: tuple[Spreads, Spreads]) -> Position | None:
-        """A position at which every tap of the chain reads existing rows."""
+        """Find a position at which every tap of the chain reads existing rows."""
         found = [0]
         for number in range(3):
             entries = min(spread[number + 1].entries for spread in spreads)

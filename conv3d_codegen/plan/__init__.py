@@ -1,1 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Problem to schedule: index maths between blocks, prices, search."""

@@ -8,9 +8,9 @@ rows in blocks of period fold·stride: i + pad = B·(fold·stride) + r. Then
 
     (B - B')·fold·stride = u·stride + t·dilation - r
 
-so each tap connects row u of a dy block with row r of the dx block that is `delta` = B - B' further. All (u, r, t) of one
-delta form one block-Toeplitz matrix and share one matmul per block pair. With fold 1 and one residue r at a time this is
-the stride-phase decomposition (`phased`); with all r of the period together the phases share matmuls (`blocked`).
+so each tap connects row u of a dy block with row r of the dx block that is `delta` = B - B' further. All (u, r, t) of
+one delta form one block-Toeplitz matrix and share one matmul per block pair. With fold 1 and one residue r at a time
+this is the stride-phase decomposition (`phased`); with all r of the period together the phases share matmuls (`blocked`).
 
 Where dx has fewer channels than dy, a dx block may span `multiple` dy blocks and r run over all their rows: the block
 then starts at dy block B·multiple (the `step` below), and B·multiple takes the place of B in the formula.

@@ -111,7 +111,7 @@ class Pricing(TransferPrices):
         return held, samples * rows * self.out_item
 
     def _wgrad_bytes(self, schedule: Schedule) -> int:
-        """Turned tensors of one slab, and a few results on their way out."""
+        """Add up the turned tensors of one slab, and a few results on their way out."""
         wgrad = schedule.wgrad
         if wgrad is None:
             return 0

@@ -54,7 +54,7 @@ class Work:
         )
 
     def times(self, count: int) -> Work:
-        """The same work several times over."""
+        """Repeat the same work."""
         return Work(
             self.tensor * count,
             self.drain * count,

@@ -110,7 +110,7 @@ def axis_runs(problem: Problem, schedule: Schedule, number: int) -> tuple[int, .
 
 
 def slab_steps(problem: Problem, schedule: Schedule) -> tuple[Index, Index]:
-    """Samples and rows of the narrow and of the wide tensor from a slab to the next one."""
+    """Count samples and rows of the narrow and of the wide tensor from a slab to the next one."""
     n, *sizes = schedule.slabs.sizes
     d, h, w = sizes
     wide = (size * axis.stride for size, axis in zip(sizes, problem.axes, strict=True))

@@ -62,7 +62,7 @@ class DgradPrices(PriceBasis):
         return work + self._filter_work(plan, counts, in_blocks * out_blocks * turns)
 
     def _filter_work(self, plan: DgradPlan, counts: tuple[DgradCounts, ...], pairs: int) -> Work:
-        """Loading and turning the stationary matrices of `pairs` pairs of channel blocks."""
+        """Load and turn the stationary matrices of `pairs` pairs of channel blocks."""
         depth, height, _ = plan.axes
         entries = counts[0].entries * counts[1].entries * counts[2].entries
         rows = depth.rows * height.rows * plan.in_block
@@ -80,7 +80,6 @@ class DgradPrices(PriceBasis):
             dma=prices.dma(loads * pairs, bytes_moved, run),
             instructions=pairs * (loads + entries + entries * rows / BANK_COLUMNS),
         )
-
 
     def filter_bytes(self, plan: DgradPlan, dy_block: int) -> int:
         """SBUF bytes per partition of all stationary matrices."""

@@ -21,13 +21,13 @@ class TransferPrices(DgradPrices, WgradPrices):
     """Prices the loads of dy and x windows and the stores of dx."""
 
     def transfers(self, schedule: Schedule) -> Work:
-        """Windows of dy and x, and stores of dx."""
+        """Load windows of dy and x, and store dx."""
         work = Work()
         prices = self.prices
         windows = self.window_rows(schedule)
-        for name, channels, size, fold in (
-            ("dy", self.problem.out_channels, self.problem.out_size, schedule.dy_fold),
-            ("x", self.problem.in_channels, self.problem.in_size, schedule.x_fold),
+        for name, channels, fold in (
+            ("dy", self.problem.out_channels, schedule.dy_fold),
+            ("x", self.problem.in_channels, schedule.x_fold),
         ):
             (rows, run), calls = windows[name]
             if rows:

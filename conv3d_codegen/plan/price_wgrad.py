@@ -46,7 +46,7 @@ class WgradPrices(PriceBasis):
         return channels if plan.moving == "wide" else channels[::-1]
 
     def wgrad_work(self, schedule: Schedule, plan: WgradPlan) -> Work:
-        """Turning, contraction and eviction of dw."""
+        """Turn the operands, contract, evict, and write the results of dw."""
         prices, sizes = self.prices, schedule.slabs.sizes
         counts = self.wgrad_counts(plan, sizes)
         stationary, moving = self.wgrad_channels(plan)
@@ -55,7 +55,7 @@ class WgradPrices(PriceBasis):
         chains = self.chains(plan)
         slabs = ceil_div(self.problem.batch, sizes[0]) * math.prod(c.slabs for c in counts)
         passes = ceil_div(chains, schedule.chains_per_pass)
-        still = moved = samples
+        still = moved = float(samples)
         columns, share, cells = samples * blocks * moving, 1.0, moving * blocks
         for number, (axis, count) in enumerate(zip(self.problem.axes, counts, strict=True)):
             if number == plan.stationary_axis:
@@ -116,7 +116,7 @@ class WgradPrices(PriceBasis):
         )
 
     def _result_work(self, plan: WgradPlan, chains: int, cells: int) -> Work:
-        """Rounding, and turning back where c_out lies on partitions, and storing dw."""
+        """Round dw, turn it back where c_out lies on partitions, and store it."""
         geometry, prices = self.geometry, self.prices
         taps = math.prod(self.problem.kernel)
         stationary, moving = self.wgrad_channels(plan)

@@ -73,7 +73,7 @@ class WgradPlan:
         return "narrow" if self.moving == "wide" else "wide"
 
     def shifted(self, axis: int) -> Side:
-        """The tensor that the taps of an axis shift."""
+        """Name the side that the taps of an axis shift."""
         return self.stationary if axis == self.stationary_axis else self.moving
 
     def describe(self, names: dict[Side, str]) -> tuple[str, ...]:

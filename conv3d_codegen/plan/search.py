@@ -123,7 +123,7 @@ class _Search:
         self.pricing = Pricing(geometry, problem)
 
     def dgrads(self) -> list[tuple[DgradPlan | None, Fold, int]]:
-        """The plainest way to compute dx and the few best others, by tensor and eviction time alone."""
+        """List the plainest way to compute dx and the few best others, by tensor and eviction time alone."""
         channels = self.problem.out_channels
         if self.problem.transposed:
             forward = self._forward() if "dx" in self.geometry.gradients else None

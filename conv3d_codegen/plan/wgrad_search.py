@@ -48,7 +48,7 @@ class WgradSearch:
     dy_fold: Fold
 
     def candidates(self) -> Iterator[tuple[WgradPlan, Fold]]:
-        """The most promising ways, with the fold of x each one wants."""
+        """Give the most promising ways, with the fold of x each one wants."""
         for roles, x_fold in product(self._roles(), self._x_folds()):
             ranked = sorted(self._ranked(roles, x_fold))
             for _, lengths in ranked[:KEPT] + ranked[KEPT :: max(1, len(ranked) // 3)]:
@@ -159,7 +159,7 @@ class WgradSearch:
         return columns + turned + 0.3 * drained
 
     def _sample_options(self) -> list[tuple[int, int]]:
-        """(samples per partition, groups): groups must be whole, samples have no zero border."""
+        """Give (samples per partition, groups): groups must be whole, samples have no zero border."""
         batch = self.pricing.problem.batch
         held = min(self.sizes[0], batch)
         return [(0, 1)] + [
@@ -169,7 +169,7 @@ class WgradSearch:
         ]
 
     def _axis_options(self, number: int, roles: WgradPlan, folds: tuple[int, int]) -> list[_Spread]:
-        """The whole extent per partition, or even pieces that respect folds and slab cuts."""
+        """Give the whole extent per partition, or even pieces that respect folds and slab cuts."""
         side = roles.shifted(number)
         axis = correlation_axis(self.pricing.problem.axes[number], side)
         plain_fold, shifted_fold = folds if side == "wide" else folds[::-1]

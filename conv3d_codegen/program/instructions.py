@@ -52,7 +52,7 @@ def _engine_argument(engine: Engine) -> tuple[str, Argument]:
 
 
 def matmul(dst: View, stationary: View, moving: View, *, accumulate: bool) -> Instruction:
-    """dst[M, N] (+)= stationary[K, M].T @ moving[K, N]; overwrites dst unless accumulate."""
+    """Compute dst[M, N] (+)= stationary[K, M].T @ moving[K, N]; overwrites dst unless accumulate."""
     arguments = (
         ("dst", dst),
         ("stationary", stationary),
@@ -63,35 +63,35 @@ def matmul(dst: View, stationary: View, moving: View, *, accumulate: bool) -> In
 
 
 def transpose(dst: View, data: View) -> Instruction:
-    """dst[F, P] = data[P, F].T on the tensor engine; the free axes of data count as one."""
+    """Compute dst[F, P] = data[P, F].T on the tensor engine; the free axes of data count as one."""
     arguments = (("dst", dst), ("data", data), ("engine", Symbol("nisa.engine.tensor")))
     return Instruction("nc_transpose", arguments, (dst,), (data,), "tensor")
 
 
 def dma_copy(dst: View, src: View) -> Instruction:
-    """dst = src between HBM and SBUF."""
+    """Set dst = src between HBM and SBUF."""
     return Instruction("dma_copy", (("dst", dst), ("src", src)), (dst,), (src,), "dma")
 
 
 def tensor_copy(dst: View, src: View, engine: Engine) -> Instruction:
-    """dst = src with a cast, SBUF or PSUM on either side."""
+    """Set dst = src with a cast, SBUF or PSUM on either side."""
     arguments = (("dst", dst), ("src", src), _engine_argument(engine))
     return Instruction("tensor_copy", arguments, (dst,), (src,), engine)
 
 
 def memset(dst: View, value: float, engine: Engine) -> Instruction:
-    """dst = value everywhere."""
+    """Set dst = value everywhere."""
     arguments = (("dst", dst), ("value", value), _engine_argument(engine))
     return Instruction("memset", arguments, (dst,), (), engine)
 
 
 def tensor_add(dst: View, data1: View, data2: View, engine: Engine) -> Instruction:
-    """dst = data1 + data2 in fp32; at most one of the two in PSUM."""
+    """Set dst = data1 + data2 in fp32; at most one of the two in PSUM."""
     return _tensor_tensor(dst, (data1, data2), "nl.add", engine)
 
 
 def tensor_multiply(dst: View, data1: View, data2: View, engine: Engine) -> Instruction:
-    """dst = data1 · data2 in fp32; at most one of the two in PSUM."""
+    """Set dst = data1 · data2 in fp32; at most one of the two in PSUM."""
     return _tensor_tensor(dst, (data1, data2), "nl.multiply", engine)
 
 
@@ -107,7 +107,7 @@ def _tensor_tensor(dst: View, data: tuple[View, View], op: str, engine: Engine) 
 
 
 def exchange(dst: View, src: View) -> Instruction:
-    """dst = the other core's src, which runs the same instruction; SBUF on both sides."""
+    """Set dst = the other core's src, which runs the same instruction; SBUF on both sides."""
     other = Symbol(f"1 - {CORE}")
     arguments = (
         ("src", src),
@@ -120,7 +120,7 @@ def exchange(dst: View, src: View) -> Instruction:
 
 
 def reduce_add(dst: View, data: View) -> Instruction:
-    """dst[P, 1] = sum of data over all its free axes, in fp32 on the vector engine."""
+    """Compute dst[P, 1] = sum of data over all its free axes, in fp32 on the vector engine."""
     rank = len(data.shape)
     axis: Argument = tuple(range(1, rank)) if rank > 2 else 1
     arguments = (
@@ -133,7 +133,7 @@ def reduce_add(dst: View, data: View) -> Instruction:
 
 
 def reduce_last(dst: View, data: View) -> Instruction:
-    """dst = sum of data over its last axis, in fp32 on the vector engine."""
+    """Set dst = sum of data over its last axis, in fp32 on the vector engine."""
     arguments = (
         ("dst", dst),
         ("op", Symbol("nl.add")),
@@ -146,7 +146,7 @@ def reduce_last(dst: View, data: View) -> Instruction:
 def affine_select(
     dst: View, data: View, pattern: tuple[tuple[int, int], ...], *, row_step: int, offset: int
 ) -> Instruction:
-    """dst = data where offset + partition · row_step + nested counters >= 0, and 0 elsewhere."""
+    """Set dst = data where offset + partition · row_step + nested counters >= 0, and 0 elsewhere."""
     pairs = ", ".join(f"[{step}, {count}]" for step, count in pattern)
     arguments = (
         ("dst", dst),
@@ -161,7 +161,7 @@ def affine_select(
 
 
 def iota(dst: View, pattern: tuple[tuple[int, int], ...]) -> Instruction:
-    """dst[0, i] = the i-th value of nested counters: (step, count) pairs, outermost first."""
+    """Compute dst[0, i] = the i-th value of nested counters: (step, count) pairs, outermost first."""
     pairs = ", ".join(f"[{step}, {count}]" for step, count in pattern)
     arguments = (("dst", dst), ("pattern", Symbol(f"[{pairs}]")), ("offset", 0))
     return Instruction("iota", arguments, (dst,), (), "gpsimd")

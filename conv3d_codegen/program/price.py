@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -55,7 +54,7 @@ class EngineTimes:
 
 def engine_times(program: Program, spec: TargetSpec) -> EngineTimes:
     """Add up what every instruction keeps its engine busy for."""
-    totals = Counter(dict.fromkeys(("tensor", "vector", "scalar", "gpsimd", "dma"), 0.0))
+    totals = dict.fromkeys(("tensor", "vector", "scalar", "gpsimd", "dma"), 0.0)
     for times, instruction in program.executed():
         totals[instruction.engine] += times * instruction_ns(instruction, spec)
     return EngineTimes(tuple(totals.items()))

@@ -3,7 +3,8 @@
 
 A buffer is a named tensor in HBM, SBUF or PSUM. A view is what one operand of one instruction reads or writes: either
 basic slicing of a buffer (`SliceView`) or an explicit access pattern over an HBM buffer (`PatternView`), the two forms
-that every NKI version from 0.3 on accepts. In the body of a hardware loop a pattern may start where a run-time value says.
+that every NKI version from 0.3 on accepts. In the body of a hardware loop a pattern may start where a run-time value
+says.
 """
 
 from __future__ import annotations
