@@ -70,7 +70,7 @@ def build_pack(
         options: of emission.
         cache: where kernels are found and kept; the user's by default.
         workers: a number of processes, or an executor; see `emit_all`.
-        progress: called with kernels done, kernels in all, and a layer that was done.
+        progress: called with kernels done, kernels in all, and the key that was done.
 
     Raises:
         CacheUnwritable: the cache cannot be written to.
@@ -98,11 +98,10 @@ def build_pack(
 
 
 def _names_by_geometry(layers: Iterable[Layer]) -> dict[ConvGeometry, tuple[str, ...]]:
-    names: dict[ConvGeometry, tuple[str, ...]] = {}
+    names: dict[ConvGeometry, dict[str, None]] = {}
     for layer in layers:
-        earlier = names.get(layer.geometry, ())
-        names[layer.geometry] = (*earlier, *({layer.name} - {*earlier}))
-    return names
+        names.setdefault(layer.geometry, {})[layer.name] = None
+    return {geometry: tuple(found) for geometry, found in names.items()}
 
 
 def _take_over(path: Path, names: Names, options: EmitOptions, cache: KernelCache) -> None:

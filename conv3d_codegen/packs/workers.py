@@ -61,7 +61,8 @@ def emit_all(
         geometries: what to emit.
         options: how.
         workers: a number of processes on this machine (1: this process itself), or any executor
-            whose workers can import this package in this version.
+            whose workers can import this package in this version. Processes import the program
+            that asks for them, so that needs its `if __name__ == "__main__"`.
     """
     if not geometries:
         return
