@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from conv3d_codegen.cli.main import main
 from conv3d_codegen.errors import RequestError
 from conv3d_codegen.layers import parse_layers, read_layers
+from conv3d_codegen.packs import load_pack
 
 torch = pytest.importorskip("torch", reason="PyTorch is the extra `torch`")
 nn = torch.nn
@@ -44,6 +45,17 @@ def test_a_whole_nnunet_in_one_command(tmp_path: Path) -> None:
     )
     assert last.geometry.gradients == ("dx", "dw", "db")
     assert last.geometry.x_shape == (2, 32, 128, 128, 128)
+
+
+@pytest.mark.sweep
+def test_a_whole_nnunet_in_one_pack(tmp_path: Path) -> None:
+    layers, path = tmp_path / "nnunet.json", tmp_path / "nnunet.pack"
+    arguments = ["import", "torch", "networks:NnUNet", "--input", "2,1,128,128,128"]
+    CliRunner().invoke(main, [*arguments, "--dtype", "bf16", "-o", str(layers)])
+    result = CliRunner().invoke(main, ["pack", "build", str(layers), "-o", str(path)])
+    assert result.exit_code == 0, result.stderr
+    names = [name for entry in load_pack(path).manifest.entries for name in entry.layers]
+    assert sorted(names) == sorted(layer.name for layer in read_layers(layers))
 
 
 def test_the_order_is_that_of_the_calls_and_names_are_the_modules() -> None:
