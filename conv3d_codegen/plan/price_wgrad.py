@@ -56,7 +56,7 @@ class WgradPrices(PriceBasis):
         slabs = ceil_div(self.problem.batch, sizes[0]) * math.prod(c.slabs for c in counts)
         passes = ceil_div(chains, schedule.chains_per_pass)
         still = moved = float(samples)
-        columns, share, cells = samples * blocks * moving, 1.0, moving * blocks
+        columns, share, cells = float(samples * blocks * moving), 1.0, moving * blocks
         for number, (axis, count) in enumerate(zip(self.problem.axes, counts, strict=True)):
             if number == plan.stationary_axis:
                 runs = self.packed_runs(plan)
@@ -66,8 +66,8 @@ class WgradPrices(PriceBasis):
                 still, moved = still * count.plain, moved * count.shifted
                 columns, cells = columns * count.pairs, cells * axis.kernel
                 share *= count.pairs / (count.plain * axis.kernel)
-        number = samples * math.prod(c.plain for c in counts) * chains * share
-        work = Work(tensor=prices.matmuls(number, columns), instructions=number)
+        matmuls = samples * math.prod(c.plain for c in counts) * chains * share
+        work = Work(tensor=prices.matmuls(matmuls, columns), instructions=matmuls)
         folds = (schedule.dy_fold, schedule.x_fold)
         still_fold, moving_fold = folds if plan.moving == "wide" else folds[::-1]
         work += self._turn_work(passes * still, stationary, still_fold)
