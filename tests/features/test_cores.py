@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two cores per kernel: halves of samples, groups or channels, or both cores do everything."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from conv3d_codegen.api import emit, plan
+from conv3d_codegen.geometry import ConvGeometry
+from exactness import assert_exact
+
+BASE = ConvGeometry(
+    batch=2,
+    in_channels=16,
+    out_channels=12,
+    input_size=(3, 5, 6),
+    kernel_size=(2, 3, 3),
+    lnc=2,
+)
+
+SHARES: list[tuple[dict[str, Any], str]] = [
+    ({"in_channels": 15}, "batch"),
+    ({"batch": 1, "groups": 2, "in_channels": 6}, "groups"),
+    ({"batch": 3}, "x channels"),
+    ({"batch": 1, "transposed": True}, "x channels"),
+    ({"batch": 3, "in_channels": 15, "out_channels": 9}, "nothing"),
+    ({"batch": 1, "in_channels": 9, "out_channels": 9, "groups": 3}, "nothing"),
+]
+
+
+@pytest.mark.parametrize(("change", "share"), SHARES)
+@pytest.mark.parametrize("layout", ["NCDHW", "NDHWC"])
+def test_both_cores_together_are_exact(change: dict[str, Any], share: str, layout: str) -> None:
+    geometry = replace(BASE, layout=layout, **change)
+    assert plan(geometry).problem.share == share
+    assert_exact(geometry)
+
+
+@pytest.mark.parametrize("filter_layout", ["DHWCN", "OIDHW", "ODHWI"])
+def test_filter_orders_are_exact(filter_layout: str) -> None:
+    for share in ({"batch": 1}, {"batch": 1, "groups": 4}, {"batch": 1, "transposed": True}):
+        assert_exact(replace(BASE, filter_layout=filter_layout, **share))
+
+
+def test_lower_ranks_are_exact() -> None:
+    assert_exact(ConvGeometry.from_shapes((1, 6, 9), (4, 3), lnc=2))
+    assert_exact(ConvGeometry.from_shapes((4, 5, 6, 7), (4, 3, 3), lnc=2, groups=1))
+
+
+def test_control_flow_does_not_depend_on_the_core() -> None:
+    """The core's number moves access patterns and picks where results go, and nothing else."""
+    source = emit(replace(BASE, batch=4)).source
+    body = source.split("nl.program_id(0)")[1]
+    uses = [line for line in body.splitlines() if re.search(r"\bcore\b", line)]
+    allowed = re.compile(r"offset=core \* \d+|= d[xwb] if core == 0 else|=1 - core|^ *#")
+    assert not [line for line in uses if not allowed.search(line)]
+
+
+def test_halves_of_the_batch_exchange_dw_and_db_once() -> None:
+    geometry = replace(BASE, in_channels=15)
+    counts = dict(plan(geometry).counts.by_name)
+    assert counts["sendrecv"] == 2
+    assert "sendrecv" not in dict(plan(replace(geometry, gradients=("dx",))).counts.by_name)
+
+
+def test_scratch_is_counted_as_workspace() -> None:
+    geometry = replace(BASE, in_channels=15)
+    report = plan(geometry)
+    elements = 2 * 3 * 3 * 15 * 12 + 12
+    assert report.workspace_bytes == 2 * elements
+    assert plan(replace(geometry, lnc=1)).workspace_bytes == 0

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Orders of activations and filters, every one with every other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from conv3d_codegen.api import emit
+from conv3d_codegen.geometry import ConvGeometry
+from conv3d_codegen.geometry.layouts import ACTIVATION_LAYOUTS, FILTER_LAYOUTS
+from exactness import assert_exact
+
+BASE = ConvGeometry(
+    batch=2,
+    in_channels=24,
+    out_channels=40,
+    input_size=(3, 6, 7),
+    kernel_size=(2, 3, 3),
+    padding=(0, 1, 1, 1, 2, 0),
+)
+
+
+@pytest.mark.parametrize(
+    ("layout", "filter_layout"), list(product(ACTIVATION_LAYOUTS, FILTER_LAYOUTS))
+)
+def test_every_pair_is_exact(layout: str, filter_layout: str) -> None:
+    assert_exact(replace(BASE, layout=layout, filter_layout=filter_layout))
+
+
+@pytest.mark.parametrize("filter_layout", FILTER_LAYOUTS)
+def test_channels_last_with_strides_and_dilation_is_exact(filter_layout: str) -> None:
+    geometry = replace(BASE, layout="NDHWC", filter_layout=filter_layout)
+    assert_exact(replace(geometry, stride=(1, 2, 3)))
+    assert_exact(replace(geometry, dilation=(1, 2, 3)))
+
+
+@pytest.mark.parametrize("layout", ACTIVATION_LAYOUTS)
+def test_many_channels_are_exact(layout: str) -> None:
+    assert_exact(replace(BASE, in_channels=150, out_channels=130, layout=layout))
+
+
+@pytest.mark.parametrize("filter_layout", ["OIDHW", "ODHWI"])
+def test_filters_with_their_output_channels_first_are_not_turned(filter_layout: str) -> None:
+    """Dy's channels are the rows of these orders: they go on partitions as they are."""
+    geometry = replace(BASE, filter_layout=filter_layout, gradients=("dx",))
+    assert "nc_transpose" not in emit(geometry).source
