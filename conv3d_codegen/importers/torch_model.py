@@ -123,9 +123,9 @@ class _Recorder:
             return
         rank = len(module.kernel_size)
         shape = (x.shape[0] if x.dim() > rank + 1 else 1, *x.shape[-rank - 1 :])
-        gradients = [gradient for gradient, is_asked in asked.items() if is_asked]
+        gradients = tuple(gradient for gradient, is_asked in asked.items() if is_asked)
         try:
-            geometry = module_geometry(module, shape, y.shape[-rank:], gradients=gradients)
+            geometry = module_geometry(module, shape, tuple(y.shape[-rank:]), gradients=gradients)
         except RequestError as error:
             self._skipped.append(Skipped(name, str(error)))
             return

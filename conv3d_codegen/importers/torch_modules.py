@@ -3,16 +3,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 import torch
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from conv3d_codegen.errors import UnknownDtype
 from conv3d_codegen.geometry import ConvGeometry
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 DTYPES = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
 
@@ -21,10 +20,39 @@ DTYPES = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
 FILTER_LAYOUT = "OIDHW"
 
 
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """The attributes of a module that say what it computes."""
+
+    transposed: bool
+    out_channels: int
+    kernel_size: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    padding: tuple[int, ...]  # before, after of each axis
+    borders: bool  # what is around x is computed from it before, not zeros
+    groups: int
+    output_padding: tuple[int, ...]
+
+    @classmethod
+    def of(cls, module: _ConvNd) -> _Form:
+        return cls(
+            isinstance(module, _ConvTransposeNd),
+            module.out_channels,
+            module.kernel_size,
+            module.stride,
+            module.dilation,
+            module_padding(module),
+            module.padding_mode != "zeros",
+            module.groups,
+            module.output_padding,
+        )
+
+
 def module_geometry(
     module: _ConvNd,
     x_shape: tuple[int, ...],
-    output_size: Sequence[int] | None = None,
+    output_size: tuple[int, ...] | None = None,
     **choices: Any,
 ) -> ConvGeometry:
     """Return the geometry of a module's convolution of a batched input.
@@ -36,39 +64,49 @@ def module_geometry(
             for them; the module's output padding does without.
         choices: further fields of the geometry, such as its gradients.
     """
-    padding = module_padding(module)
-    extents = x_shape[2:]
+    if "dtype" not in choices:
+        choices["dtype"] = dtype_name(module.weight.dtype)
+    return _geometry(_Form.of(module), x_shape, output_size, tuple(choices.items()))
+
+
+@lru_cache(maxsize=1024)  # a layer asks in every step; a geometry takes a while to check
+def _geometry(
+    form: _Form,
+    x_shape: tuple[int, ...],
+    output_size: tuple[int, ...] | None,
+    choices: tuple[tuple[str, Any], ...],
+) -> ConvGeometry:
+    extents, padding = x_shape[2:], form.padding
     steps: dict[str, Any] = {}
-    if isinstance(module, _ConvTransposeNd):
-        added = (
-            module.output_padding if output_size is None else _added(module, x_shape, output_size)
-        )
+    if form.transposed:
+        added = form.output_padding
+        if output_size is not None:
+            added = _added(form, extents, output_size)
         steps = {"transposed": True, "output_padding": added}
-    if module.padding_mode != "zeros":  # the values around x are computed from it before
+    if form.borders:
         sums = (sum(padding[2 * axis : 2 * axis + 2]) for axis in range(len(extents)))
         extents = tuple(size + pads for size, pads in zip(extents, sums, strict=True))
         padding = (0,)
     return ConvGeometry.from_shapes(
         (*x_shape[:2], *extents),
-        (module.out_channels, *module.kernel_size),
-        stride=module.stride,
+        (form.out_channels, *form.kernel_size),
+        stride=form.stride,
         padding=padding,
-        dilation=module.dilation,
-        groups=module.groups,
+        dilation=form.dilation,
+        groups=form.groups,
+        filter_layout=FILTER_LAYOUT,
         **steps,
-        **{"filter_layout": FILTER_LAYOUT, "dtype": dtype_name(module.weight.dtype)} | choices,
+        **dict(choices),
     )
 
 
-def _added(
-    module: _ConvNd, x_shape: tuple[int, ...], output_size: Sequence[int]
-) -> tuple[int, ...]:
+def _added(form: _Form, extents: tuple[int, ...], output_size: tuple[int, ...]) -> tuple[int, ...]:
     """Return the output padding with which a transposed convolution has this output size."""
-    pads, steps = module_padding(module), (module.kernel_size, module.stride, module.dilation)
+    pads, steps = form.padding, (form.kernel_size, form.stride, form.dilation)
     return tuple(
         out - ((size - 1) * stride + dilation * (kernel - 1) + 1 - sum(pads[2 * a : 2 * a + 2]))
         for a, (out, size, kernel, stride, dilation) in enumerate(
-            zip(output_size, x_shape[2:], *steps, strict=True)
+            zip(output_size, extents, *steps, strict=True)
         )
     )
 

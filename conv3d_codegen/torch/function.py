@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,7 +11,6 @@ from torch.nn import functional
 
 from conv3d_codegen.calls.policy import is_simulating, simulates
 from conv3d_codegen.calls.run import device_runner, simulator_runner
-from conv3d_codegen.compile.toolchain import host_target
 from conv3d_codegen.torch.tensors import from_numpy, to_numpy
 
 if TYPE_CHECKING:
@@ -24,35 +22,35 @@ if TYPE_CHECKING:
 NEURON_DEVICES = frozenset({"xla", "neuron"})
 
 
+def wanted_gradients(*operands: torch.Tensor | None) -> tuple[str, ...]:
+    """Return which gradients autograd will ask for, of x, w and b."""
+    if not torch.is_grad_enabled():
+        return ()
+    return tuple(
+        name
+        for name, tensor in zip(("dx", "dw", "db"), operands, strict=True)
+        if tensor is not None and tensor.requires_grad
+    )
+
+
 def may_use_kernel(x: torch.Tensor) -> bool:
     """Say whether a layer called with x here could use a kernel for its gradients."""
-    if x.shape[0] == 0 or not torch.is_grad_enabled():
+    if x.shape[0] == 0:
         return False
     return x.device.type in NEURON_DEVICES or (x.device.type == "cpu" and is_simulating())
+
+
+def uses_kernel(geometry: ConvGeometry, x: torch.Tensor) -> bool:
+    """Say whether it does, now that its geometry is known."""
+    return x.device.type in NEURON_DEVICES or simulates(geometry)
 
 
 def convolve(
     geometry: ConvGeometry, x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None
 ) -> torch.Tensor:
-    """Convolve as the geometry says; `geometry` states the problem, not which gradients.
-
-    Gradients come from the kernel where tensors and policy allow it, else from PyTorch.
-    """
-    gradients = wanted_gradients(x, w, b)
-    if gradients:
-        asked = replace(geometry, gradients=gradients, target=host_target())
-        if x.device.type in NEURON_DEVICES or simulates(asked):
-            return _KernelConvolution.apply(asked, x, w, b)
-    return forward(geometry, x, w, b)
-
-
-def wanted_gradients(*tensors: torch.Tensor | None) -> tuple[str, ...]:
-    """Return which gradients autograd will ask for, of x, w and b."""
-    return tuple(
-        name
-        for name, tensor in zip(("dx", "dw", "db"), tensors, strict=True)
-        if tensor is not None and tensor.requires_grad
-    )
+    """Convolve as the geometry says; the gradients it asks for will come from its kernel."""
+    y: torch.Tensor = _KernelConvolution.apply(geometry, x, w, b)
+    return y
 
 
 def forward(

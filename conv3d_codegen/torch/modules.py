@@ -10,8 +10,14 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.modules.conv import _ConvNd
 
+from conv3d_codegen.compile.toolchain import host_target
 from conv3d_codegen.importers.torch_modules import DTYPES, module_geometry, module_padding
-from conv3d_codegen.torch.function import convolve, may_use_kernel
+from conv3d_codegen.torch.function import (
+    convolve,
+    may_use_kernel,
+    uses_kernel,
+    wanted_gradients,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,14 +35,23 @@ class _KernelConv(_ConvNd):
     ) -> torch.Tensor | None:
         """Convolve with gradients from a kernel, or return None where PyTorch has to do it."""
         x, w, b = _autocast(operands)
-        if not may_use_kernel(x) or x.dtype not in DTYPES or x.dtype != w.dtype:
+        gradients = wanted_gradients(x, w, b)
+        if not (gradients and may_use_kernel(x) and x.dtype == w.dtype and x.dtype in DTYPES):
             return None
         rank = len(self.kernel_size)
         is_batched = x.dim() == rank + 2
         x = x if is_batched else x.unsqueeze(0)
-        extents = None if output_size is None else output_size[-rank:]
-        choices = {"dtype": DTYPES[x.dtype], "lnc": self.lnc}
-        geometry = module_geometry(self, tuple(x.shape), extents, **choices)
+        geometry = module_geometry(
+            self,
+            tuple(x.shape),
+            None if output_size is None else tuple(output_size[-rank:]),
+            gradients=gradients,
+            dtype=DTYPES[x.dtype],
+            target=host_target(),
+            lnc=self.lnc,
+        )
+        if not uses_kernel(geometry, x):
+            return None
         y = convolve(geometry, self._bordered(x), w, b)
         return y if is_batched else y.squeeze(0)
 
