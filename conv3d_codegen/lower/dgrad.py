@@ -40,6 +40,21 @@ class Tile:
     phases: tuple[BlockPhase, BlockPhase, BlockPhase]
     blocks: Ranges
 
+    def describe(self, axes: tuple[DgradAxis, DgradAxis, DgradAxis]) -> str:
+        """Name the dx rows of the tile, or its blocks of rows."""
+        parts = [f"dx of sample {self.sample}"]
+        for name, axis, phase, (first, stop) in zip(
+            "dhw", axes, self.phases, self.blocks, strict=True
+        ):
+            if axis.blocked:
+                parts.append(f"{name} blocks {first} to {stop - 1}")
+                continue
+            low = first * axis.period + phase.residue - axis.pad
+            high = (stop - 1) * axis.period + phase.residue - axis.pad
+            every = f" by {axis.period}" if axis.period > 1 and high > low else ""
+            parts.append(f"{name} {low}" if low == high else f"{name} {low} to {high}{every}")
+        return ", ".join(parts)
+
     @property
     def extents(self) -> tuple[int, int, int]:
         """Blocks of D, blocks of H, columns of W."""
@@ -156,6 +171,11 @@ class DgradLowering:
         for o, window in enumerate(windows):
             bank = self.banks.get((i, o)) or self._prepare(channels, self.dy_blocks[o])
             for (tile, contributions), landing in zip(tiles, landings, strict=True):
+                channels = self.dy_blocks[o]
+                self.builder.comment(
+                    f"{landing.name}: {tile.describe(self.plan.axes)}, "
+                    f"from channels {channels[0]} to {channels[1] - 1} of dy"
+                )
                 opened = o > 0
                 if not opened and not contributions[0].covers(tile):
                     self._open(landing)

@@ -43,6 +43,20 @@ class Chain:
         first, second = (axis for axis in (2, 0, 1) if axis != self.fixed)
         return first, second
 
+    def describe(self, axes: Axes) -> str:
+        """Name the part of dw that the chain sums up."""
+        taps = []
+        for name, axis, (first, stop) in zip("dhw", axes, self.taps, strict=True):
+            ends = sorted((axis.filter_tap(first), axis.filter_tap(stop - 1)))
+            taps.append(
+                f"{name} {ends[0]}" if stop - first == 1 else f"{name} {ends[0]} to {ends[1]}"
+            )
+        (s0, s1), (m0, m1) = self.stationary, self.moving
+        return (
+            f"dw of taps {', '.join(taps)}, channels {s0} to {s1 - 1} on partitions, "
+            f"{m0} to {m1 - 1} along columns"
+        )
+
     @property
     def packed_taps(self) -> int:
         """Taps that lie beside the stationary channels."""

@@ -177,6 +177,7 @@ class WgradLowering:
 
     def _contract(self, operands: Operands, chain: Chain, landing: Buffer) -> None:
         """All matmuls of one chain; the first one writes the whole region."""
+        self.builder.comment(f"{landing.name}: {chain.describe(self.axes)}")
         spreads = operands.stationary.spreads, operands.moving.spreads
         n, d, h, w = (range(min(s.entries, m.entries)) for s, m in zip(*spreads, strict=True))
         positions = list(product(n, d, h, w))
