@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from conv3d_codegen.cache.records import Artifact, StoredKernel
+    from conv3d_codegen.cache.records import Artifact, KernelInfo, StoredKernel
     from conv3d_codegen.geometry import ConvGeometry
     from conv3d_codegen.plan.options import EmitOptions
 
@@ -78,13 +78,14 @@ class KernelCache:
             with self._locked(place):
                 return self._read_or_set_aside(place)
 
-    def peek(self, geometry: ConvGeometry, options: EmitOptions) -> bool:
-        """Say whether a kernel seems to be here; its text is neither read nor checked."""
+    def peek(self, geometry: ConvGeometry, options: EmitOptions) -> KernelInfo | None:
+        """Return what is known of a kernel that seems to be here; its text is not looked at."""
         place = self._place(geometry, options)
         try:
-            return read_info(place.folder).recipe == place.recipe
+            info = read_info(place.folder)
         except (OSError, ValueError):
-            return False
+            return None
+        return info if info.recipe == place.recipe else None
 
     def put(self, kernel: StoredKernel) -> None:
         """Keep a kernel that is not here yet.

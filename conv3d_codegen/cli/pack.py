@@ -208,7 +208,7 @@ def _report_pack(pack: Pack, as_json: bool) -> None:
     if as_json:
         print_json(_describe(pack))
     size = decimal(pack.path.stat().st_size)
-    say(f"wrote {pack.path}: {len(pack)} kernels, {size}, digest {pack.manifest.digest}")
+    say(f"{pack.path}: {len(pack)} kernels, {size}, digest {pack.manifest.digest}")
 
 
 def _describe(pack: Pack) -> dict[str, Any]:

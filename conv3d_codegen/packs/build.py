@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from conv3d_codegen.cache import KernelCache, recipe
 from conv3d_codegen.emission import emit_stored
 from conv3d_codegen.errors import MalformedPack
+from conv3d_codegen.packs.manifest import Manifest
 from conv3d_codegen.packs.pack import load_pack
 from conv3d_codegen.packs.workers import Failure, emit_all
-from conv3d_codegen.packs.write import pack_member, write_pack
+from conv3d_codegen.packs.write import pack_entry, pack_member, write_pack
 from conv3d_codegen.plan.options import EmitOptions
 
 if TYPE_CHECKING:
@@ -78,22 +79,25 @@ def build_pack(
     """
     options, cache = options or EmitOptions(), cache or KernelCache()
     names = _names_by_geometry(layers)
-    _take_over(path, names, options, cache)
-    missing = [geometry for geometry in names if not cache.peek(geometry, options)]
+    earlier = _earlier_pack(path)
+    if earlier is not None:
+        _take_over(earlier, names, options, cache)
+    missing = [geometry for geometry in names if cache.peek(geometry, options) is None]
     found = len(names) - len(missing)
     progress(found, len(names), "")
     failures: list[LayerFailure] = []
     for done, (geometry, outcome) in enumerate(emit_all(missing, options, workers), found + 1):
         if isinstance(outcome, Failure):
-            failure = LayerFailure(
-                names.pop(geometry), geometry.key(), outcome.code, outcome.message
-            )
-            failures.append(failure)
+            failed = names.pop(geometry)
+            failures.append(LayerFailure(failed, geometry.key(), outcome.code, outcome.message))
         else:
             cache.put(outcome)
         progress(done, found + len(missing), geometry.key())
-    pack = write_pack(path, _members(names, options, cache))
     failures.sort(key=lambda failure: failure.key)
+    if earlier is not None and _is_up_to_date(earlier, names, options, cache):
+        pack = earlier
+    else:
+        pack = write_pack(path, _members(names, options, cache))
     return BuildReport(pack, len(missing) - len(failures), found, tuple(failures))
 
 
@@ -104,20 +108,27 @@ def _names_by_geometry(layers: Iterable[Layer]) -> dict[ConvGeometry, tuple[str,
     return {geometry: tuple(found) for geometry, found in names.items()}
 
 
-def _take_over(path: Path, names: Names, options: EmitOptions, cache: KernelCache) -> None:
-    """Put into the cache what an earlier pack holds and would be made again just so."""
+def _earlier_pack(path: Path) -> Pack | None:
+    """Load the pack that is to be replaced, if there is one and it is whole."""
     if not path.exists():
-        return
+        return None
     try:
         pack = load_pack(path)
-        for geometry in names:
-            entry = pack.manifest.by_key.get(geometry.key())
-            if entry is None or entry.info.recipe != recipe(geometry, options):
-                continue
-            if entry.compiled or not cache.peek(geometry, options):
-                _take_over_member(pack.member(entry.info.key), cache)
+        pack.check()
     except MalformedPack as error:
         log.warning("%s; it is built anew", error)
+        return None
+    return pack
+
+
+def _take_over(pack: Pack, names: Names, options: EmitOptions, cache: KernelCache) -> None:
+    """Put into the cache what a pack holds and would be made again just so."""
+    for geometry in names:
+        entry = pack.manifest.by_key.get(geometry.key())
+        if entry is None or entry.info.recipe != recipe(geometry, options):
+            continue
+        if entry.compiled or cache.peek(geometry, options) is None:
+            _take_over_member(pack.member(entry.info.key), cache)
 
 
 def _take_over_member(member: PackMember, cache: KernelCache) -> None:
@@ -127,6 +138,17 @@ def _take_over_member(member: PackMember, cache: KernelCache) -> None:
     for artifact in member.artifacts:
         if artifact.compiler not in known:
             cache.put_artifact(member.kernel, artifact)
+
+
+def _is_up_to_date(pack: Pack, names: Names, options: EmitOptions, cache: KernelCache) -> bool:
+    """Whether a pack is what would be written; it has been checked as a whole."""
+    entries = []
+    for geometry, layers in names.items():
+        info = cache.peek(geometry, options)
+        if info is None:
+            return False
+        entries.append(pack_entry(info, layers, cache.artifacts(geometry, options)))
+    return pack.manifest == Manifest.of(entries)
 
 
 def _members(names: Names, options: EmitOptions, cache: KernelCache) -> Iterator[PackMember]:

@@ -16,23 +16,28 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from conv3d_codegen.cache import Artifact, StoredKernel
+    from conv3d_codegen.cache import Artifact, KernelInfo, StoredKernel
 
 
-def pack_member(
-    kernel: StoredKernel, layers: Iterable[str], artifacts: Iterable[Artifact]
-) -> PackMember:
-    """Describe a kernel and what was compiled from it, for a pack."""
-    by_compiler = {artifact.compiler: artifact for artifact in artifacts}
-    artifacts = tuple(by_compiler[compiler] for compiler in sorted(by_compiler))
-    compiled = tuple(
+def pack_entry(info: KernelInfo, layers: Iterable[str], artifacts: Iterable[Artifact]) -> PackEntry:
+    """Describe a kernel and what was compiled from it, for a manifest."""
+    compiled = (
         CompiledFiles(
             artifact.compiler,
             tuple(FileInfo.of(name, artifact.files[name]) for name in sorted(artifact.files)),
         )
         for artifact in artifacts
     )
-    return PackMember(PackEntry(kernel.info, tuple(layers), compiled), kernel, artifacts)
+    by_compiler = sorted(compiled, key=lambda files: files.compiler)
+    return PackEntry(info, tuple(layers), tuple(by_compiler))
+
+
+def pack_member(
+    kernel: StoredKernel, layers: Iterable[str], artifacts: Iterable[Artifact]
+) -> PackMember:
+    """Put a kernel and what was compiled from it together, for a pack."""
+    in_order = sorted(artifacts, key=lambda artifact: artifact.compiler)
+    return PackMember(pack_entry(kernel.info, layers, in_order), kernel, tuple(in_order))
 
 
 def write_pack(path: Path, members: Iterable[PackMember]) -> Pack:

@@ -116,6 +116,19 @@ def test_an_earlier_pack_serves_as_a_store_and_keeps_what_was_compiled(
     assert cache.artifacts(geometry(1), OPTIONS) == (NEFF,)
 
 
+@pytest.mark.usefixtures("no_emission")
+def test_a_pack_that_is_up_to_date_is_left_alone(
+    tmp_path: Path, cache: KernelCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = packed(tmp_path / "p", 1, 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(build, "write_pack", lambda *_: pytest.fail("a pack was written"))
+        assert build_pack(layers(1, 2), tmp_path / "p", cache=cache).pack == first
+    cache.put_artifact(stored(geometry(1)), NEFF)
+    assert build_pack(layers(1, 2), tmp_path / "p", cache=cache).pack != first
+    assert len(build_pack(layers(1), tmp_path / "p", cache=cache).pack) == 1
+
+
 def test_kernels_of_other_options_are_made_again(tmp_path: Path, cache: KernelCache) -> None:
     packed(tmp_path / "p", 1)
     report = build_pack(layers(1), tmp_path / "p", cache=cache, options=replace(OPTIONS, nki="0.3"))

@@ -39,7 +39,7 @@ def test_build_verify_list_and_extract_with_processes(tmp_path: Path) -> None:
     done = run(*build)
     assert done.exit_code == 0, done.output
     assert done.stdout == ""
-    assert done.stderr.startswith("2 emitted, 0 found, 0 failed\nwrote ")
+    assert done.stderr.startswith(f"2 emitted, 0 found, 0 failed\n{pack}: 2 kernels, ")
     assert load_pack(pack).find(geometry(2)) == emit_stored(geometry(2), OPTIONS)
 
     before = pack.read_bytes()
