@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from conv3d_codegen.geometry.layouts import at_rank
 from conv3d_codegen.maps import describe_maps
+from conv3d_codegen.plan.options import EmitOptions
 from conv3d_codegen.targets import target
 
 if TYPE_CHECKING:
@@ -41,6 +42,16 @@ class Header:
     def key(self) -> str:
         """Readable key of the geometry."""
         return self.geometry.key()
+
+    @property
+    def options(self) -> str:
+        """Command-line options, beside the geometry's, that give this text."""
+        options, usual = self.plan.options, EmitOptions()
+        return "".join(
+            f" --{name.replace('_', '-')} {getattr(options, name)}"
+            for name in ("unroll", "max_instructions", "nki")
+            if getattr(options, name) != getattr(usual, name)
+        )
 
     @property
     def plan_digest(self) -> str:
@@ -159,10 +170,27 @@ class Header:
         return [
             f"{plan.counts.instructions} instructions: "
             + ", ".join(f"{number} {name}" for name, number in plan.counts.by_name),
+            *self._text_notes(),
             f"{plan.counts.dma_bytes_in} bytes read, {plan.counts.dma_bytes_out} bytes written; "
             f"compulsory {plan.compulsory_bytes}",
             f"busy us: {busy}; bound by {plan.times.bound}; floor {plan.floor_us:.1f} us",
         ]
+
+    def _text_notes(self) -> list[str]:
+        """What loops, or their absence, mean for running and compiling the text."""
+        plan = self.plan
+        notes = []
+        if plan.schedule.rolled:
+            notes.append(f"executed with loops: {plan.counts.executed} instructions")
+        if plan.excess_instructions:
+            asked = plan.options.unroll == "full"
+            notes.append(
+                f"over the budget of {plan.options.max_instructions} instructions, "
+                f"{'unrolled on request' if asked else 'no schedule is shorter'}: "
+                "compile time and memory grow with the text"
+            )
+        notes.append(f"needs NKI {plan.oldest_nki} or newer")
+        return notes
 
     @property
     def pseudocode(self) -> list[str]:
@@ -173,7 +201,8 @@ class Header:
             lines.append(f"for each {problem.groups} groups, all of the following:")
         if schedule.dgrad is not None and schedule.dgrad.filters_resident:
             lines.append("filters: one matrix [dy channels, dx channels] per tap")
-        lines.append("for each slab:")
+        rolled = ", ".join("NDHW"[axis] for axis in schedule.rolled)
+        lines.append(f"for each slab, in loops along {rolled}:" if rolled else "for each slab:")
         lines.append("    load dy, channels on partitions")
         if schedule.dgrad is not None:
             lines += [
@@ -190,8 +219,12 @@ class Header:
                 f"    load x; turn {still} and {moving}: positions on partitions",
                 f"    for each block of {still} channels, for each run of taps:",
                 f"        for each entry: psum += {still}.T @ {moving}, shifted by the taps",
-                "        add psum to the sum of earlier slabs, or round and store it",
+                "        add psum to its sum in SBUF"
+                if rolled
+                else "        add psum to the sum of earlier slabs, or round and store it",
             ]
+        if schedule.wgrad is not None and rolled:
+            lines.append("dw = the sums, rounded once")
         if schedule.bgrad:
             lines.append("db = sum of partial sums, rounded once")
         return lines

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def summarize_sections(program: Program) -> tuple[SectionSummary, ...]:
     """Count the instructions of each section."""
     return tuple(
-        SectionSummary(section.title, sum(1 for _ in section.instructions()))
+        SectionSummary(section.title, sum(1 for _ in section.instructions()), section.times)
         for section in program.sections
     )
 

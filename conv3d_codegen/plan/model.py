@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from conv3d_codegen.program.program import ProgramCounts
 
 
+# Releases of NKI: the texts keep to what 0.3 has in common with later ones; fori_loop came with 0.6.
+OLDEST_NKI = "0.3"
+ROLLED_SINCE = "0.6"
+
+
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """One schedule that was priced: busy time of its busiest engine in µs, SBUF bytes per partition, verdict."""
@@ -33,10 +38,11 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class SectionSummary:
-    """Title of a section of the kernel and how many instructions it has."""
+    """Title of a section of the kernel, how many instructions it has, and how often they run."""
 
     title: str
     instructions: int
+    times: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +75,16 @@ class KernelPlan:
     counts: ProgramCounts
     times: EngineTimes
     workspace_bytes: int
+
+    @property
+    def oldest_nki(self) -> str:
+        """Oldest NKI release whose language the text keeps to."""
+        return ROLLED_SINCE if self.schedule.rolled else OLDEST_NKI
+
+    @property
+    def excess_instructions(self) -> int:
+        """By how much the text exceeds the budget."""
+        return max(0, self.counts.instructions - self.options.max_instructions)
 
     @property
     def useful_macs(self) -> int:
@@ -128,6 +144,7 @@ class KernelPlan:
             "sections": [asdict(section) for section in self.sections],
             "buffers": [asdict(buffer) for buffer in self.buffers],
             "counts": asdict(self.counts),
+            "oldest_nki": self.oldest_nki,
             "busy_us": {name: round(ns / 1000, 3) for name, ns in self.times.by_engine},
             "bound": self.times.bound,
             "useful_macs": self.useful_macs,

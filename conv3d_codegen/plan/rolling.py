@@ -9,6 +9,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 from conv3d_codegen.plan.grid import axis_runs
+from conv3d_codegen.plan.model import ROLLED_SINCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from conv3d_codegen.plan.problem import Problem
     from conv3d_codegen.plan.schedule import Schedule
 
-FIRST_RELEASE = (0, 6)  # of NKI that has fori_loop
 # Distances of all iterations lie in one partition on their way to HBM, 4 bytes each.
 MOST_ITERATIONS = 16384
 # Between iterations the engines meet: the first load and the last store hide behind nothing, and each
@@ -37,8 +37,11 @@ class Rolled:
 
 def can_roll(options: EmitOptions) -> bool:
     """Whether loops are wanted, and known to the oldest release that must accept the text."""
-    release = tuple(int(part) for part in options.nki.split("."))
-    return options.unroll == "auto" and release >= FIRST_RELEASE
+    return options.unroll == "auto" and _release(options.nki) >= _release(ROLLED_SINCE)
+
+
+def _release(name: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in name.split("."))
 
 
 def roll(problem: Problem, schedule: Schedule, work: Work, passes: int, budget: float) -> Rolled:

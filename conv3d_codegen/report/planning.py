@@ -10,7 +10,7 @@ from conv3d_codegen.emit.header import Header
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from conv3d_codegen.plan.model import KernelPlan
+    from conv3d_codegen.plan.model import KernelPlan, SectionSummary
 
 SHOWN_CANDIDATES = 12
 
@@ -24,7 +24,7 @@ def render_plan(plan: KernelPlan) -> str:
         "Tiling": header.tiling,
         "Memory": header.memory,
         "Cost": header.cost,
-        "Sections": [f"{part.instructions:6,}  {part.title}" for part in plan.sections],
+        "Sections": [_section_row(part) for part in plan.sections],
         "Index maps": header.maps,
     }
     return "\n\n".join([header.key, *(_section(*item) for item in sections.items() if item[1])])
@@ -32,6 +32,11 @@ def render_plan(plan: KernelPlan) -> str:
 
 def _section(title: str, lines: Sequence[str]) -> str:
     return "\n".join([title, *(f"  {line}" for line in lines)])
+
+
+def _section_row(part: SectionSummary) -> str:
+    times = f" ({part.times} times)" if part.times > 1 else ""
+    return f"{part.instructions:6,}  {part.title}{times}"
 
 
 def _candidates(plan: KernelPlan) -> Iterator[str]:
