@@ -34,10 +34,12 @@ def lower(geometry: ConvGeometry, problem: Problem, schedule: Schedule) -> Progr
     builder.section("views", "HBM tensors in the shape that the schedule works on.")
     shaped = _shape(builder, geometry, problem, (*interface.parameters, *stored.values()))
     packs = list(problem.packs())
+    pending = None
     for groups, pack in packs:
         label = f"groups {groups[0]} to {groups[1] - 1}: " if len(packs) > 1 else ""
         tensors = _tensors(geometry, problem, shaped, groups)
-        PackLowering(builder, pack, schedule, tensors, geometry.out_dtype, label).run()
+        lowering = PackLowering(builder, pack, schedule, tensors, geometry.out_dtype, label)
+        pending = lowering.run(pending, hands_on=groups[1] < problem.all_groups)
     return Program(
         geometry.module_name(),
         interface.parameters,

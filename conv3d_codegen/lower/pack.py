@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from conv3d_codegen.lower.builder import Builder
+    from conv3d_codegen.lower.slab_pass import Contraction
     from conv3d_codegen.lower.slabs import Slab
     from conv3d_codegen.lower.tap_chains import Chain
     from conv3d_codegen.lower.tensors import Tensors
@@ -61,13 +62,16 @@ class PackLowering:
         self.wgrad = self._wgrad()
         self.bgrad = self._bgrad()
 
-    def run(self) -> None:
-        """Emit all sections."""
-        if self.dgrad is not None:
-            self.section("filters", "Stationary matrices of dx, dy's channels on partitions.")
-            self.dgrad.prepare()
-        for number, chains in enumerate(self._passes()):
-            SlabPass(self, chains, number).run()
+    def run(self, pending: Contraction | None, *, hands_on: bool) -> Contraction | None:
+        """Emit all sections; what the pack before has left to contract is woven with the first slab.
+
+        hands_on: whether this pack may leave its last contraction to the next one.
+        """
+        passes = self._passes()
+        for number, chains in enumerate(passes):
+            is_last = number == len(passes) - 1
+            pending = SlabPass(self, chains, number).run(pending, hands_on=hands_on and is_last)
+        return pending
 
     def section(self, title: str, *notes: str) -> None:
         """Open a section under the pack's label."""

@@ -31,12 +31,23 @@ if TYPE_CHECKING:
 class Contraction:
     """A slab whose stationary tensor and first moving channels are turned, and whose dw is still to be contracted."""
 
+    owner: SlabPass
     label: str
     positions: Box
     moving_windows: tuple[Window, ...]
     stationary: Turned
     moving: Turned
     last: bool
+
+    @property
+    def title(self) -> str:
+        """Its label, with that of its pack."""
+        return self.owner.pack.label + self.label
+
+    def emit(self) -> None:
+        """Contract it, in a section of its own."""
+        self.owner.pack.section(f"{self.label}: dw")
+        self.owner.contract(self)
 
 
 class SlabPass:
@@ -50,8 +61,11 @@ class SlabPass:
         self.windows: tuple[Window, ...] = ()
         self._started = 0
 
-    def run(self) -> None:
-        """Emit all slabs, and the results of what they complete."""
+    def run(self, pending: Contraction | None, *, hands_on: bool) -> Contraction | None:
+        """Emit all slabs, and the results of what they complete.
+
+        pending: what the pack before has left to contract; hands_on: whether this one may leave its own to the next.
+        """
         pack = self.pack
         slabs = [index for group in pack.groups for index in group.slabs]
         contracting = [index for index in slabs if self._contracts(index)]
@@ -63,15 +77,35 @@ class SlabPass:
             pack.section(f"{self._label}sums of dw", "Every slab adds to them.")
             pack.wgrad.open_sums(self.chains)
         last = None if sums_up or not contracting else contracting[-1]
+        if pending is not None and not self._weaves_first:
+            pending.emit()
+            pending = None
+        if pending is None:
+            self._prepare_filters()
         for group in pack.groups:
             with pack.iterations(group):
-                self._group(group, len(slabs), last)
+                pending = self._group(group, len(slabs), last, pending)
+                if pending is not None and (sums_up or not hands_on):
+                    pending.emit()
+                    pending = None
         if sums_up and pack.wgrad is not None:
             pack.section(f"{self._label}dw", "Round and store the sums.")
             pack.wgrad.write_sums(self.chains)
         if self.bgrad is not None:
             pack.section("db", "Add the partial sums of all slabs up, round once, store.")
             self.bgrad.finish(self.windows)
+        return pending
+
+    @property
+    def _weaves_first(self) -> bool:
+        """Whether what the pack before has left is woven with the first slab; a loop cannot take it in."""
+        return self.pack.schedule.woven and self.pack.groups[0].iterations == 1
+
+    def _prepare_filters(self) -> None:
+        """Prepare the stationary matrices of dx, where this pass computes it."""
+        if self.dgrad is not None:
+            self.pack.section("filters", "Stationary matrices of dx, dy's channels on partitions.")
+            self.dgrad.prepare()
 
     @property
     def _label(self) -> str:
@@ -82,10 +116,11 @@ class SlabPass:
         wgrad = self.pack.wgrad
         return wgrad is not None and wgrad.contracts(wgrad.positions(self.pack.slab(index)))
 
-    def _group(self, group: SlabGroup, count: int, last: Index | None) -> None:
+    def _group(
+        self, group: SlabGroup, count: int, last: Index | None, pending: Contraction | None
+    ) -> Contraction | None:
         """Emit the slabs of one iteration of a loop, or those that stand once."""
         pack = self.pack
-        pending: Contraction | None = None
         for index in group.slabs:
             label = f"{self._label}slab {self._started + 1} of {count}"
             if group.iterations > 1:
@@ -93,9 +128,7 @@ class SlabPass:
             self._started += 1
             slab, contracts = pack.slab(index), self._contracts(index)
             pending = self._slab(slab, label, pending, last=index == last, contracts=contracts)
-        if pending is not None:
-            pack.section(f"{pending.label}: dw")
-            self._contract(pending)
+        return pending
 
     def _slab(
         self, slab: Slab, label: str, pending: Contraction | None, *, last: bool, contracts: bool
@@ -112,11 +145,14 @@ class SlabPass:
         by_side = {pack.dy_side: dy_windows, pack.x_side: pack.load(pack.x_side, x_need)}
         notes = []
         if pending is not None:
-            notes.append(f"Woven: {pending.label} is contracted meanwhile.")
+            notes.append(f"Woven: {pending.title} is contracted meanwhile.")
         pack.section(f"{label}: dx, operands of dw", *notes)
         dy_box = pack.box(slab, pack.dy_side)
         if self.bgrad is not None and not dy_box.is_empty:
             self.bgrad.slab(dy_box, summed)
+        with builder.captured() as filters:
+            if self.dgrad is not None and pending is not None and pending.owner is not self:
+                self.dgrad.prepare()
         with builder.captured() as dx:
             dx_box = pack.box(slab, pack.x_side)
             if self.dgrad is not None and not dx_box.is_empty:
@@ -128,14 +164,15 @@ class SlabPass:
             builder.catch_up()
             if prepared is not None:
                 pack.section(f"{label}: dw")
-                self._contract(prepared)
+                self.contract(prepared)
             return None
         with builder.captured() as preparing:
+            builder.sections[-1].items += filters
             builder.weave(dx, turning)
         contracted: list[Item] = []
         if pending is not None:
             with builder.captured() as contracted:
-                self._contract(pending)
+                pending.owner.contract(pending)
         builder.weave(contracted, preparing)
         builder.catch_up()
         return prepared
@@ -154,6 +191,7 @@ class SlabPass:
             return None
         still, moving = by_side[wgrad.plan.stationary], by_side[wgrad.plan.moving]
         return Contraction(
+            self,
             label,
             positions,
             moving,
@@ -162,7 +200,7 @@ class SlabPass:
             last,
         )
 
-    def _contract(self, slab: Contraction) -> None:
+    def contract(self, slab: Contraction) -> None:
         """Contract all blocks of chains; the next block's moving channels are turned meanwhile."""
         wgrad, builder = self.pack.wgrad, self.builder
         assert wgrad is not None
