@@ -2,7 +2,7 @@
 """DMA over time: transfers share the engines' bandwidth, and 16 can be under way at once.
 
 Transfers are granted in program order, but one whose operands are not ready does not hold up
-another: the later one fills the gap before it.
+another: it takes bandwidth and a queue from its start on, and later ones fill the gaps before it.
 """
 
 from __future__ import annotations
@@ -22,43 +22,66 @@ class DmaQueues:
 
     def __init__(self, spec: TargetSpec) -> None:
         self._latency = spec.dma_latency_ns
-        self._queue_free = [0.0] * spec.dma_queues
-        self._gap_starts = [0.0]
-        self._gap_ends = [float("inf")]
+        self._bandwidth = _Gaps()
+        self._queues = [_Gaps() for _ in range(spec.dma_queues)]
 
     def transfer(self, ready: float, ns: float, shared_ns: float) -> tuple[float, float]:
         """Grant a transfer; (start of the data, time at which dependents may start).
 
         `ns` is how long its own engines work, `shared_ns` its part of the whole group's time.
         """
-        queue = self._pick_queue(ready)
-        start = self._grant(max(ready, self._queue_free[queue]), shared_ns)
-        end = start + max(ns, shared_ns) + self._latency
-        self._queue_free[queue] = end
-        return start, end
+        whole = max(ns, shared_ns) + self._latency
+        start, queue = self._pick_queue(ready, whole)
+        while (granted := self._bandwidth.first_fit(start, shared_ns)) > start:
+            start, queue = self._pick_queue(granted, whole)
+        self._bandwidth.take(start, shared_ns)
+        queue.take(start, whole)
+        return start, start + whole
 
     def synchronise(self, time: float) -> None:
         """Start nothing before a time."""
-        self._gap_starts, self._gap_ends = [time], [float("inf")]
+        for gaps in (self._bandwidth, *self._queues):
+            gaps.restart(time)
 
-    def _pick_queue(self, ready: float) -> int:
-        """Take the queue that was free most recently before, else the one that is free first."""
-        free = self._queue_free
-        idle = [queue for queue, time in enumerate(free) if time <= ready]
-        return max(idle, key=free.__getitem__) if idle else free.index(min(free))
+    def _pick_queue(self, ready: float, need: float) -> tuple[float, _Gaps]:
+        """Find the earliest start; of the queues that allow it, take the one free for the shortest time."""
+        fits = [(*queue.first_fit_and_gap(ready, need), queue) for queue in self._queues]
+        start, _, queue = min(fits, key=lambda fit: (fit[0], -fit[1]))
+        return start, queue
 
-    def _grant(self, ready: float, need: float) -> float:
-        """Take the first stretch of free bandwidth at or after `ready`."""
-        starts, ends = self._gap_starts, self._gap_ends
+
+class _Gaps:
+    """The stretches of time in which something is free."""
+
+    __slots__ = ("_ends", "_starts")
+
+    def __init__(self) -> None:
+        self.restart(0.0)
+
+    def restart(self, time: float) -> None:
+        """Forget everything; all is free from a time on."""
+        self._starts, self._ends = [time], [float("inf")]
+
+    def first_fit(self, ready: float, need: float) -> float:
+        """Find the first time at or after `ready` that leaves `need`."""
+        return self.first_fit_and_gap(ready, need)[0]
+
+    def first_fit_and_gap(self, ready: float, need: float) -> tuple[float, float]:
+        """Find the first time that fits, and since when it has been free then."""
+        starts, ends = self._starts, self._ends
         gap = bisect_left(ends, ready + need)
         while max(starts[gap], ready) + need > ends[gap]:
             gap += 1
-        start = max(starts[gap], ready)
+        return max(starts[gap], ready), starts[gap]
+
+    def take(self, start: float, need: float) -> None:
+        """Fill a stretch that fits."""
+        starts, ends = self._starts, self._ends
         end = start + need
+        gap = bisect_left(ends, end)
         pieces = [(starts[gap], start), (end, ends[gap])]
         kept = [(first, last) for first, last in pieces if last > first]
         starts[gap : gap + 1] = [first for first, _ in kept]
         ends[gap : gap + 1] = [last for _, last in kept]
         if len(starts) > _KEPT_GAPS:
             del starts[0], ends[0]
-        return start

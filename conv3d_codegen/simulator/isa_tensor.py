@@ -83,6 +83,7 @@ def nc_matmul(core: Core, line: int, args: Args) -> None:
     _accumulate(call, args.get("accumulate"))
     macs = call.rows * (2 if call.double_row else 1) * dst.shape[0] * call.columns
     core.counts.macs += macs
+    core.counts.matmul_columns += call.columns
     dtype = "float32" if "float32" in {stationary.dtype.name, moving.dtype.name} else "bfloat16"
     ns = matmul_ns(
         core.spec,

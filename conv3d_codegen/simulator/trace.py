@@ -48,7 +48,8 @@ class Step(NamedTuple):
 class Counts:
     """Totals of a run, over all cores.
 
-    `executed` counts every execution, `text` the body of a hardware loop once.
+    `executed` counts every execution, `text` the body of a hardware loop once. `matmul_columns` are
+    those that matmuls moved, `macs` what the rows and columns in use did with them.
     """
 
     executed: int = 0
@@ -56,6 +57,7 @@ class Counts:
     by_kind: Counter[str] = field(default_factory=Counter)
     by_engine: Counter[str] = field(default_factory=Counter)
     macs: int = 0
+    matmul_columns: int = 0
     dma_in_bytes: int = 0
     dma_out_bytes: int = 0
     dma_onchip_bytes: int = 0
@@ -89,6 +91,7 @@ class Counts:
             "executed",
             "text",
             "macs",
+            "matmul_columns",
             "dma_in_bytes",
             "dma_out_bytes",
             "dma_onchip_bytes",

@@ -167,6 +167,21 @@ def test_a_waiting_store_does_not_hold_up_later_loads(run: Any, integers: Any) -
     assert store.start_ns > load.end_ns
 
 
+def test_no_number_of_waiting_stores_holds_up_later_loads(run: Any, integers: Any) -> None:
+    body = HEAD + tile("p", 512, "psum")
+    body += "".join(matmul("p", accumulate=i > 0) for i in range(64))
+    body += "nisa.tensor_copy(dst=y, src=p)\n"
+    for i in range(32):
+        rows = f"{4 * i}:{4 * i + 4}"
+        body += f"nisa.dma_copy(dst=out[{rows}], src=y[{rows}])\n"
+    body += tile("t", 512) + "nisa.dma_copy(dst=t, src=a)\n"
+    body += "nisa.tensor_copy(dst=y, src=t)\nreturn out"
+    result = run(body, integers(128, 512, dtype=np.float32))
+    *stores, load = events(result, "dma_copy")
+    assert load.start_ns == 0.0
+    assert all(store.start_ns > load.end_ns for store in stores)
+
+
 def test_sbuf_room_delays_a_load_until_the_previous_tile_is_read(run: Any, integers: Any) -> None:
     columns = 30_000
     body = 'out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm, name="out")\n'
