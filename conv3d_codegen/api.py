@@ -4,22 +4,16 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from dataclasses import dataclass
 from functools import cached_property
 
 from conv3d_codegen.emit.render import render_kernel
-from conv3d_codegen.errors import RequestError
 from conv3d_codegen.geometry import ConvGeometry
-from conv3d_codegen.lower.kernel import lower
+from conv3d_codegen.lower.budget import lower_within_budget
 from conv3d_codegen.lower.summary import summarize_buffers, summarize_sections
 from conv3d_codegen.plan.model import KernelPlan
 from conv3d_codegen.plan.options import EmitOptions
-from conv3d_codegen.plan.problem import problems_of
-from conv3d_codegen.plan.rolling import can_roll
-from conv3d_codegen.plan.search import Choice, choose
 from conv3d_codegen.program.price import engine_times
-from conv3d_codegen.program.program import Program, ProgramCounts, count
 from conv3d_codegen.targets import target
 
 __all__ = ["EmitOptions", "Kernel", "emit", "plan"]
@@ -65,7 +59,8 @@ def emit(geometry: ConvGeometry, options: EmitOptions | None = None) -> Kernel:
 
 
 def _plan(geometry: ConvGeometry, options: EmitOptions) -> tuple[KernelPlan, Program]:
-    choice, program, counts = _within_budget(geometry, options)
+    lowered = lower_within_budget(geometry, options)
+    choice, program = lowered.choice, lowered.program
     chosen = KernelPlan(
         geometry=geometry,
         options=options,
@@ -74,26 +69,8 @@ def _plan(geometry: ConvGeometry, options: EmitOptions) -> tuple[KernelPlan, Pro
         candidates=choice.candidates,
         sections=summarize_sections(program),
         buffers=summarize_buffers(program),
-        counts=counts,
+        counts=lowered.counts,
         times=engine_times(program, target(geometry.target)),
         workspace_bytes=program.workspace_bytes,
     )
     return chosen, program
-
-
-def _within_budget(
-    geometry: ConvGeometry, options: EmitOptions
-) -> tuple[Choice, Program, ProgramCounts]:
-    """Lower what was chosen; if the text is longer than was estimated, choose again with a tighter budget."""
-    problems = problems_of(geometry)
-    limit = math.inf if options.unroll == "full" else options.max_instructions
-    budget: float = limit
-    while True:
-        choice = choose(geometry, problems, options, budget)
-        if not choice.fits and not can_roll(options):
-            raise RequestError("instruction-budget", "too long")
-        program = lower(geometry, choice.problem, choice.schedule)
-        counts = count(program)
-        if counts.instructions <= limit or not choice.fits:
-            return choice, program, counts
-        budget *= 0.95 * limit / counts.instructions

@@ -177,6 +177,12 @@ class NothingToCompute(RuleError):
     rule = "nothing-to-compute"
 
 
+class TextTooLong(RuleError):
+    """A kernel that must do without loops would exceed the instruction budget."""
+
+    rule = "instruction-budget"
+
+
 # --- choices -------------------------------------------------------------------------------------
 
 

@@ -58,7 +58,20 @@ class Pricing(TransferPrices):
             held = windows + max(filters + rows, turned)
         else:
             held = windows + filters + max(rows, turned)
-        return held if slabs == 1 and not schedule.rolled else held + self._sum_bytes(schedule)
+        if slabs > 1 or schedule.rolled:
+            held += self._sum_bytes(schedule)
+        return max(held, self._staging_bytes(schedule))
+
+    def _staging_bytes(self, schedule: Schedule) -> int:
+        """Resident matrices of dx and, before any window is loaded, one of them as it comes from HBM."""
+        dgrad = schedule.dgrad
+        if dgrad is None or not dgrad.filters_resident:
+            return 0
+        dy_block = self.dy_block(schedule)
+        dx_channels, dy_channels = self.dgrad_channels
+        pairs = ceil_div(dx_channels, dgrad.in_block) * ceil_div(dy_channels, dy_block)
+        filters = self.filter_bytes(dgrad, dy_block)
+        return filters + filters // pairs
 
     def _sum_bytes(self, schedule: Schedule) -> int:
         """Partial sums of dw that one pass keeps from slab to slab, in fp32."""
@@ -107,7 +120,7 @@ class Pricing(TransferPrices):
             extent = min(axis.size, slab * axis.pace + axis.pad)
             rows *= ceil_div(extent, axis.period) + 1 if axis.blocked else extent
         samples = min(schedule.slabs.sizes[0], problem.batch)
-        held = filters + one if dgrad.filters_resident else 3 * one
+        held = filters if dgrad.filters_resident else 3 * one
         return held, samples * rows * self.out_item
 
     def _wgrad_bytes(self, schedule: Schedule) -> int:

@@ -43,12 +43,13 @@ FOLDS = (1, 2, 3, 4, 6, 8, 16)
 class Choice:
     """The problem as its cores share it, the schedule taken, and the candidates priced, cheapest first.
 
-    fits: whether the text is expected to be within the instruction budget.
+    instructions, fits: of the text as far as can be told before it is built, and whether that is within the budget.
     """
 
     problem: Problem
     schedule: Schedule
     candidates: tuple[Candidate, ...]
+    instructions: float
     fits: bool
 
 
@@ -94,7 +95,7 @@ def choose(
         raise RequestError("no-schedule", f"{geometry.key()}: no schedule fits SBUF")
     best.sort(key=lambda scored: scored.rank)
     reports = tuple(_report(scored, best[0]) for scored in best[:12])
-    return Choice(best[0].problem, best[0].schedule, reports, best[0].fits)
+    return Choice(best[0].problem, best[0].schedule, reports, best[0].instructions, best[0].fits)
 
 
 def _scored(search: _Search, *, prune: bool) -> list[Scored]:

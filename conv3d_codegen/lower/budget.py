@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Choosing and lowering within the instruction budget, or saying how much of the problem would fit."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from conv3d_codegen.errors import RequestError, TextTooLong
+from conv3d_codegen.lower.kernel import lower
+from conv3d_codegen.plan.model import ROLLED_SINCE
+from conv3d_codegen.plan.problem import problems_of
+from conv3d_codegen.plan.rolling import can_roll
+from conv3d_codegen.plan.search import choose
+from conv3d_codegen.program.program import count
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from conv3d_codegen.geometry import ConvGeometry
+    from conv3d_codegen.plan.options import EmitOptions
+    from conv3d_codegen.plan.search import Choice
+    from conv3d_codegen.program.program import Program, ProgramCounts
+
+# What a next estimate aims at, as a share of the budget, after one that came out too low.
+CAUTION = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A schedule, the program that carries it out, and its counts."""
+
+    choice: Choice
+    program: Program
+    counts: ProgramCounts
+
+
+def lower_within_budget(geometry: ConvGeometry, options: EmitOptions) -> Lowered:
+    """Lower the best schedule whose text is short enough.
+
+    Counts are estimated before a schedule is taken; where the text comes out longer, another one is taken with a
+    tighter budget. Loops always make the text short, if not always short enough: then the shortest is good enough.
+
+    Raises:
+        TextTooLong: the text must do without loops and exceeds the budget.
+    """
+    limit = math.inf if options.unroll == "full" else options.max_instructions
+    budget: float = limit
+    while True:
+        choice = choose(geometry, problems_of(geometry), options, budget)
+        if not choice.fits and not can_roll(options):
+            raise _too_long(geometry, options, choice)
+        program = lower(geometry, choice.problem, choice.schedule)
+        counts = count(program)
+        if counts.instructions <= limit or not choice.fits:
+            return Lowered(choice, program, counts)
+        budget *= CAUTION * limit / counts.instructions
+
+
+def _too_long(geometry: ConvGeometry, options: EmitOptions, choice: Choice) -> TextTooLong:
+    """Name the largest part of the problem whose text is short enough without loops."""
+
+    def fits(part: ConvGeometry) -> bool:
+        return choose(part, problems_of(part), options, options.max_instructions).fits
+
+    batch = _largest(geometry.batch, lambda value: fits(replace(geometry, batch=value)))
+    if batch:
+        part = f"batch up to {batch}, "
+    else:
+        part = _largest_slice(replace(geometry, batch=1), fits)
+    return TextTooLong(
+        f"{geometry.key()} with nki {options.nki}",
+        f"its text has about {choice.instructions:,.0f} instructions of {options.max_instructions:,}, "
+        f"and loops came with NKI {ROLLED_SINCE}",
+        f"{part}nki {ROLLED_SINCE} or newer, or unroll full",
+    )
+
+
+def _largest_slice(geometry: ConvGeometry, fits: Callable[[ConvGeometry], bool]) -> str:
+    """Say how far to cut one sample along its first axis."""
+    size = geometry.input_size
+    number = next((axis for axis in range(3) if size[axis] > 1), 2)
+
+    def fits_cut(extent: int) -> bool:
+        d, h, w = (*size[:number], extent, *size[number + 1 :])
+        try:
+            return fits(replace(geometry, input_size=(d, h, w)))
+        except RequestError:
+            return False
+
+    extent = _largest(size[number], fits_cut)
+    name = ("depth", "height", "width")[number]
+    return f"batch 1 with an input {name} up to {extent}, " if extent else ""
+
+
+def _largest(most: int, holds: Callable[[int], bool]) -> int:
+    """Largest value in 1 … most - 1 for which a falling condition holds, or 0."""
+    low, high = 0, most
+    while high - low > 1:
+        middle = (low + high) // 2
+        if holds(middle):
+            low = middle
+        else:
+            high = middle
+    return low
