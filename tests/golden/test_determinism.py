@@ -13,7 +13,7 @@ import pytest
 from conv3d_codegen.api import emit
 from conv3d_codegen.catalog import load_catalog
 
-ENTRIES = load_catalog(Path(__file__).parents[2] / "generated")
+ENTRIES = load_catalog(Path(__file__).parents[2] / "generated")[1::6]  # a sample, to be quick
 SCRIPT = """
 import sys
 from conv3d_codegen.api import emit
@@ -25,7 +25,7 @@ for key in sys.argv[1:]:
 
 @pytest.mark.parametrize("seed", ["0", "1", "4294967295"])
 def test_hash_seed_process_and_order_do_not_matter(seed: str) -> None:
-    geometries = [entry.geometry for entry in ENTRIES[1::6]]
+    geometries = [entry.geometry for entry in ENTRIES]
     keys = [geometry.key() for geometry in reversed(geometries)]
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, *keys],
