@@ -7,6 +7,7 @@ import json
 import os
 import secrets
 import shutil
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from conv3d_codegen.cache.records import (
@@ -55,7 +56,7 @@ def write_artifact(folder: Path, artifact: Artifact) -> None:
     files = [FileInfo.of(name, artifact.files[name]) for name in sorted(artifact.files)]
     meta = {
         "compiler": artifact.compiler,
-        "files": [{"name": f.name, "sha256": f.sha256, "size": f.size} for f in files],
+        "files": [asdict(file) for file in files],
     }
     delete_folder(place)
     _write_folder(place, artifact.files, meta)
