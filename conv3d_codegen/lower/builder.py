@@ -15,7 +15,7 @@ from conv3d_codegen.program.views import Buffer, elements_per_partition
 from conv3d_codegen.targets.cost import copy_ns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Hashable, Iterator, Mapping
 
     from conv3d_codegen.program.instructions import Engine
     from conv3d_codegen.program.program import Assignment, Item, Loop
@@ -44,6 +44,7 @@ class Builder:
     _busy_ns: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     _deferred: deque[tuple[Instruction, ...]] = field(default_factory=deque)
     _aliases: dict[tuple[Buffer, tuple[int, ...]], Buffer] = field(default_factory=dict)
+    _constants: dict[Hashable, Buffer] = field(default_factory=dict)
     _loop: _OpenLoop | None = None
 
     def section(self, title: str, *notes: str) -> None:
@@ -106,6 +107,19 @@ class Builder:
             if isinstance(item, Instruction) and item.engine == "tensor":
                 done[behind] += instruction_ns(item, self.target)
         self.sections[-1].items += [*rest[0], *rest[1]]
+
+    def once(self, key: Hashable, build: Callable[[], Buffer]) -> Buffer:
+        """Build a constant at the start of the kernel, where it is asked for the first time."""
+        if key in self._constants:
+            return self._constants[key]
+        if not self._constants:
+            self.sections.insert(0, Section("constants", ("What several sections share.",)))
+        loop, self._loop = self._loop, None
+        self.sections.append(self.sections[0])
+        self._constants[key] = build()
+        self.sections.pop()
+        self._loop = loop
+        return self._constants[key]
 
     def comment(self, text: str) -> None:
         """Add a comment line."""

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from conv3d_codegen.dtypes import dtype
+from conv3d_codegen.lower.diagonal import diagonal_matrices
 from conv3d_codegen.lower.groups import spread
-from conv3d_codegen.lower.tensors import Block
+from conv3d_codegen.lower.tensors import Block, TapRun
 from conv3d_codegen.program.instructions import dma_copy, transpose
 from conv3d_codegen.program.program import PSUM_BANK_BYTES
 
@@ -87,6 +88,9 @@ def prepare_filters(
     builder: Builder, source: FilterSource, dx_channels: Range, dy_channels: Range
 ) -> FilterBank:
     """Load, and turn where needed, the matrices of one pair of channel blocks."""
+    tensor = source.tensor
+    if not tensor.is_dense and tensor.wide == 1:
+        return _diagonal_bank(builder, source)
     rows = all_rows(source)
     loader = _Loader(builder, source, dx_channels, dy_channels)
     loaded = loader.load(rows)
@@ -95,6 +99,16 @@ def prepare_filters(
         loaded, taps_last = _turned(builder, loaded, entries_last=taps_last), False
     positions = {row: number for number, row in enumerate(rows)}
     return FilterBank(loaded, positions, source.tensor.kernel[2], taps_last)
+
+
+def _diagonal_bank(builder: Builder, source: FilterSource) -> FilterBank:
+    """Build the matrices of a pack of groups that have one channel each on the wide side."""
+    depth, height = source.depth, source.height
+    dy_side: Side = "narrow" if source.dx_side == "wide" else "wide"
+    bank = diagonal_matrices(builder, source.tensor, (depth, height), dy_side)
+    rows = (EntryRow(d, h) for d in depth.entries() for h in height.entries())
+    positions = {row: number for number, row in enumerate(rows)}
+    return FilterBank(bank, positions, source.tensor.kernel[2], entries_last=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +152,9 @@ class _Loader:
         taps = math.prod(tensor.kernel)
         shape = (rows, others, taps) if tensor.taps_last else (rows, taps, others)
         compact = self.builder.allocate("w_own", shape, self.builder.dtype, "sbuf")
-        views = tensor.compact(tensor.rows, (0, 0, 0), ((2, taps),), taps_last=tensor.taps_last)
+        views = tensor.compact(
+            tensor.rows, (0, 0, 0), (TapRun(2, taps),), taps_last=tensor.taps_last
+        )
         for (first, stop), view in views:
             self.builder.add(dma_copy(compact[first:stop], view))
         return spread(self.builder, compact, groups, taps_last=tensor.taps_last)

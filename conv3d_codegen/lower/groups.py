@@ -23,8 +23,22 @@ if TYPE_CHECKING:
     from conv3d_codegen.program.views import Buffer
 
 
-def group_mask(builder: Builder, rows: int, groups: int, dtype: str) -> Buffer:
-    """Give [rows, groups], 1 where a row is one of a group's; groups follow each other evenly."""
+def group_mask(builder: Builder, rows: int, groups: int, dtype: str, times: int = 1) -> Buffer:
+    """Give `times` copies, one below the other, of [rows, groups]: 1 where a row is one of a group's.
+
+    Groups follow each other evenly. Built once per kernel.
+    """
+    if times == 1:
+        return builder.once(
+            ("mask", rows, groups, dtype), lambda: _mask(builder, rows, groups, dtype)
+        )
+    mask = group_mask(builder, rows, groups, dtype)
+    return builder.once(
+        ("masks", rows, groups, dtype, times), lambda: _repeated(builder, mask, times)
+    )
+
+
+def _mask(builder: Builder, rows: int, groups: int, dtype: str) -> Buffer:
     size = rows // groups
     mask = builder.allocate("own_group", (rows, groups), dtype, "sbuf")
     whole = mask.whole()
@@ -35,10 +49,8 @@ def group_mask(builder: Builder, rows: int, groups: int, dtype: str) -> Buffer:
     return mask
 
 
-def repeated(builder: Builder, mask: Buffer, times: int) -> Buffer:
+def _repeated(builder: Builder, mask: Buffer, times: int) -> Buffer:
     """Stack copies of a mask on partitions; only DMA writes to any of them."""
-    if times == 1:
-        return mask
     rows, groups = mask.shape
     stack = builder.allocate("own_groups", (times * rows, groups), mask.dtype, "sbuf")
     for number in range(times):
@@ -66,8 +78,7 @@ def gather(builder: Builder, total: Buffer, groups: int, taps_beside: int, dtype
     """[taps · rows, cells, cells, groups · channels] → [taps · rows, cells, cells, channels]."""
     rows, first, second, columns = total.shape
     cells, channels = first * second, columns // groups
-    one = group_mask(builder, rows // taps_beside, groups, "fp32")
-    mask = repeated(builder, one, taps_beside)
+    mask = group_mask(builder, rows // taps_beside, groups, "fp32", taps_beside)
     masked = builder.allocate("dw_masked", (rows, cells, groups, channels), "fp32", "sbuf")
     row = cells * columns
     every = total.pattern(((row, rows), (columns, cells), (channels, groups), (1, channels)), 0)

@@ -44,11 +44,6 @@ class Contraction:
         """Its label, with that of its pack."""
         return self.owner.pack.label + self.label
 
-    def emit(self) -> None:
-        """Contract it, in a section of its own."""
-        self.owner.pack.section(f"{self.label}: dw")
-        self.owner.contract(self)
-
 
 class SlabPass:
     """Emits one pass: the chains of dw that it serves, and in the first pass dx and db too."""
@@ -73,39 +68,27 @@ class SlabPass:
             pack.section("dw", "No tap ever reads an existing row of x: dw is zero.")
             pack.wgrad.store_zeros(self.chains)
         sums_up = bool(pack.schedule.rolled and contracting)
+        last = None if sums_up or not contracting else contracting[-1]
+        if self.dgrad is not None and pending is None:
+            pack.section("filters", "Stationary matrices of dx, dy's channels on partitions.")
+            self.dgrad.prepare()
         if sums_up and pack.wgrad is not None:
             pack.section(f"{self._label}sums of dw", "Every slab adds to them.")
             pack.wgrad.open_sums(self.chains)
-        last = None if sums_up or not contracting else contracting[-1]
-        if pending is not None and not self._weaves_first:
-            pending.emit()
-            pending = None
-        if pending is None:
-            self._prepare_filters()
         for group in pack.groups:
             with pack.iterations(group):
                 pending = self._group(group, len(slabs), last, pending)
                 if pending is not None and (sums_up or not hands_on):
-                    pending.emit()
+                    pack.section(f"{pending.label}: dw")
+                    self.contract(pending)
                     pending = None
         if sums_up and pack.wgrad is not None:
             pack.section(f"{self._label}dw", "Round and store the sums.")
             pack.wgrad.write_sums(self.chains)
-        if self.bgrad is not None:
+        if self.bgrad is not None and pending is None:
             pack.section("db", "Add the partial sums of all slabs up, round once, store.")
             self.bgrad.finish(self.windows)
         return pending
-
-    @property
-    def _weaves_first(self) -> bool:
-        """Whether what the pack before has left is woven with the first slab; a loop cannot take it in."""
-        return self.pack.schedule.woven and self.pack.groups[0].iterations == 1
-
-    def _prepare_filters(self) -> None:
-        """Prepare the stationary matrices of dx, where this pass computes it."""
-        if self.dgrad is not None:
-            self.pack.section("filters", "Stationary matrices of dx, dy's channels on partitions.")
-            self.dgrad.prepare()
 
     @property
     def _label(self) -> str:
@@ -172,10 +155,17 @@ class SlabPass:
         contracted: list[Item] = []
         if pending is not None:
             with builder.captured() as contracted:
-                pending.owner.contract(pending)
+                self._complete(pending)
         builder.weave(contracted, preparing)
         builder.catch_up()
         return prepared
+
+    def _complete(self, pending: Contraction) -> None:
+        """Contract a slab; db of the pack before waits until here, because adding folded rows up takes a while."""
+        owner = pending.owner
+        owner.contract(pending)
+        if owner is not self and owner.bgrad is not None:
+            owner.bgrad.finish(owner.windows)
 
     def _turn(
         self,

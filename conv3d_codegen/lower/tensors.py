@@ -78,6 +78,15 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
+class TapRun:
+    """Evenly spaced taps along D, H or W (axis 0, 1, 2)."""
+
+    axis: int
+    taps: int
+    step: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class FilterTensor:
     """Filters or dw: the channels of one group along the wide side, all channels along the narrow one.
 
@@ -139,7 +148,7 @@ class FilterTensor:
         return self.buffer[(narrow, wide, *tap)]
 
     def compact(
-        self, rows: Side, tap: Tap, runs: Sequence[tuple[int, int]], *, taps_last: bool = False
+        self, rows: Side, tap: Tap, runs: Sequence[TapRun], *, taps_last: bool = False
     ) -> Iterator[tuple[Range, View]]:
         """Give all groups of the pack: (rows, view) with [rows, taps, others of the row's group].
 
@@ -154,7 +163,7 @@ class FilterTensor:
             pitch = self.narrow * self.pitches["narrow"]
         elif rows == "wide":
             together = 1
-        steps = [(self._weights[axis] * self.tap_pitch, count) for axis, count in runs]
+        steps = [(self._weights[run.axis] * run.step * self.tap_pitch, run.taps) for run in runs]
         channels = (self.pitches[others], counts[others])
         inner = [channels, *steps] if taps_last else [*steps, channels]
         for group in range(0, stop - first, together):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from conv3d_codegen.dtypes import dtype
 from conv3d_codegen.lower.cores import add_other_core
 from conv3d_codegen.lower.groups import gather
-from conv3d_codegen.lower.tensors import Block
+from conv3d_codegen.lower.tensors import Block, TapRun
 from conv3d_codegen.plan.blocks import split_upto
 from conv3d_codegen.program.instructions import dma_copy, transpose
 from conv3d_codegen.program.program import PSUM_BANK_BYTES
@@ -80,8 +80,8 @@ class ResultWriter:
         width = own.shape[0] // chain.packed_taps
         for taps, (packed, first, second), runs in self._runs(chain):
             cells = (
-                slice(first, first + runs[0][1]),
-                slice(second, second + runs[1][1]),
+                slice(first, first + runs[0].taps),
+                slice(second, second + runs[1].taps),
             )
             for (low, high), dst in self.dw.compact(self.stationary, self._filter_tap(taps), runs):
                 rows = slice(packed * width + low, packed * width + high)
@@ -89,13 +89,13 @@ class ResultWriter:
 
     def _runs(
         self, chain: Chain
-    ) -> Iterator[tuple[tuple[int, int, int], tuple[int, int, int], tuple[Range, Range]]]:
+    ) -> Iterator[tuple[tuple[int, int, int], tuple[int, int, int], tuple[TapRun, TapRun]]]:
         """First taps, cells and (axis, taps) runs of what is uniform in dw: taps that are not in reverse."""
         lengths = [
             1 if self.axes[axis].shifted == "narrow" else chain.taps[axis][1] - chain.taps[axis][0]
             for axis in chain.running
         ]
-        runs = (chain.running[0], lengths[0]), (chain.running[1], lengths[1])
+        runs = TapRun(chain.running[0], lengths[0]), TapRun(chain.running[1], lengths[1])
         for taps, (packed, first, second) in chain.cells():
             if first % lengths[0] == 0 and second % lengths[1] == 0:
                 yield taps, (packed, first, second), runs
