@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import TYPE_CHECKING
 
+from conv3d_codegen.dtypes import dtype
+from conv3d_codegen.lower.channels_last import MIN_TURNED_BYTES, AxisRows, Part, store_turned
 from conv3d_codegen.lower.filters import EntryRow, prepare_filters
 from conv3d_codegen.lower.windows import Box
 from conv3d_codegen.plan.blocks import split_upto
@@ -134,7 +136,13 @@ class DgradLowering:
         d, h = (_block_extent(axis, extent) for axis, extent in ((depth, box.d), (height, box.h)))
         n, _, _, w = box.extents
         shape = (self._columns(channels), n, d, h, w)
-        return self.builder.allocate("dx_out", shape, self.dx_dtype, "sbuf")
+        # The tensor engine turns 16 and 32 bits; narrower results are rounded after it.
+        is_narrow = dtype(self.dx_dtype).bytes < MIN_TURNED_BYTES
+        held = "fp32" if is_narrow and self._stores_turned(channels) else self.dx_dtype
+        return self.builder.allocate("dx_out", shape, held, "sbuf")
+
+    def _stores_turned(self, channels: Range) -> bool:
+        return self.dx.channels_last and channels[1] - channels[0] > 1
 
     def _columns(self, channels: Range) -> int:
         """Stationary columns: the dx rows of a block times its channels."""
@@ -286,6 +294,13 @@ class DgradLowering:
     def _store(self, box: Box, channels: Range, out: Buffer) -> None:
         depth, height, _ = self.plan.axes
         width = channels[1] - channels[0]
+        if self._stores_turned(channels):
+            rows = _block_rows(depth, box.d), _block_rows(height, box.h)
+            columns = AxisRows(box.extents[3], box.w[0], 1, *box.w)
+            store_turned(
+                self.builder, Part(self.dx, out, channels, box.n, *rows, columns), self.dx_dtype
+            )
+            return
         for sample in range(*box.n):
             for r_d, (d_rows, d_blocks) in _stored_rows(depth, box.d):
                 for r_h, (h_rows, h_blocks) in _stored_rows(height, box.h):
@@ -302,6 +317,17 @@ def _block_extent(axis: DgradAxis, extent: Range) -> int:
         return high - low
     pad = axis.pad
     return (high - 1 + pad) // axis.period - (low + pad) // axis.period + 1
+
+
+def _block_rows(axis: DgradAxis, extent: Range) -> AxisRows:
+    """Dx rows of the output buffer's blocks."""
+    low, high = extent
+    if not axis.blocked:
+        return AxisRows(high - low, low, 1, low, high)
+    first = (low + axis.pad) // axis.period
+    return AxisRows(
+        _block_extent(axis, extent), first * axis.period - axis.pad, axis.period, low, high
+    )
 
 
 def _stored_rows(axis: DgradAxis, extent: Range) -> Iterator[tuple[int, tuple[slice, slice]]]:

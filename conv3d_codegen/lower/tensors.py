@@ -68,6 +68,21 @@ class Activation:
             offset += span.start * pitch
         return self.buffer.pattern(pairs, offset, core_step=self.core_step)
 
+    def positions(
+        self,
+        place: tuple[int, int, int, int],
+        skipped: int,
+        pairs: Sequence[tuple[int, int]],
+        channels: Range,
+    ) -> View:
+        """Give [.., C]: the given steps and counts from `skipped` positions past a place in N, D, H, W."""
+        offset = sum(index * pitch for index, pitch in zip(place, self.pitches, strict=True))
+        offset += (
+            skipped * self.pitches[3] + (self.first_channel + channels[0]) * self.channel_pitch
+        )
+        inner = (self.channel_pitch, channels[1] - channels[0])
+        return self.buffer.pattern((*pairs, inner), offset, core_step=self.core_step)
+
 
 @dataclass(frozen=True, slots=True)
 class Block:

@@ -9,6 +9,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, TypeVar
 
 from conv3d_codegen.dtypes import dtype
+from conv3d_codegen.lower.channels_last import MIN_TURNED_BYTES
 from conv3d_codegen.lower.cores import add_other_core
 from conv3d_codegen.lower.groups import gather
 from conv3d_codegen.lower.tensors import Block, TapRun
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Range = tuple[int, int]
-MIN_TURNED_BYTES = 2  # PSUM keeps transposed 8-bit elements 16 bits apart: nc_matmul docstring
 Cell = tuple[tuple[int, int, int], tuple[int, int, int]]
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from conv3d_codegen.lower.channels_last import AxisRows, Part, load_turned
 from conv3d_codegen.program.instructions import dma_copy
 
 if TYPE_CHECKING:
@@ -103,6 +104,13 @@ def load_window(
     buffer = builder.allocate(f"{source.stem}_win", shape, dtype, "sbuf")
     window = Window(buffer, box, fold, channels)
     _zero_outside(builder, window, source)
+    if source.channels_last and width > 1:
+        size_d, size_h, size_w = source.size
+        depth = AxisRows(d // fold[0], box.d[0], fold[0], 0, size_d)
+        height = AxisRows(h // fold[1], box.h[0], fold[1], 0, size_h)
+        columns = AxisRows(w, box.w[0], 1, 0, size_w)
+        load_turned(builder, Part(source, buffer, channels, box.n, depth, height, columns))
+        return window
     for sample in range(*box.n):
         for u_d in range(fold[0]):
             for u_h in range(fold[1]):

@@ -30,12 +30,20 @@ class TransferPrices(DgradPrices, WgradPrices):
             ("x", self.problem.in_channels, schedule.x_fold),
         ):
             (rows, run), calls = windows[name]
-            if rows:
-                block = schedule.dy_block if name == "dy" else schedule.x_block
+            block = schedule.dy_block if name == "dy" else schedule.x_block
+            if rows and self.geometry.layout == "NDHWC":
+                beside = math.prod(fold) * min(block, channels)
+                work += self._turned(rows * channels, beside, min(block, channels), self.item)
+            elif rows:
                 calls *= ceil_div(channels, block) * math.prod(fold)
                 moved = rows * channels * self.item
                 work += Work(dma=prices.dma(calls, moved, run * self.item), instructions=calls)
-        if schedule.dgrad is not None:
+        if schedule.dgrad is not None and self.geometry.layout == "NDHWC":
+            depth, height, _ = schedule.dgrad.axes
+            block = min(schedule.dgrad.in_block, self.dgrad_channels[0])
+            beside = depth.rows * height.rows * block
+            work += self._turned(math.prod(self.dx_shape), beside, block, self.out_item)
+        elif schedule.dgrad is not None:
             moved = math.prod(self.dx_shape) * self.out_item
             depth, height, _ = schedule.dgrad.axes
             *_, h, w = self.dx_shape
@@ -50,6 +58,24 @@ class TransferPrices(DgradPrices, WgradPrices):
             calls *= min(schedule.slabs.sizes[0], self.problem.batch) * depth.rows * height.rows
             work += Work(dma=prices.dma(calls, moved, run * self.out_item), instructions=calls)
         return work
+
+    def _turned(self, elements: int, beside: int, channels: int, item: int) -> Work:
+        """Move channels-last elements in runs of a block of channels, and turn them on chip.
+
+        beside: rows and channels on partitions on the other side of the tensor engine.
+        """
+        prices = self.prices
+        positions = elements / beside
+        turns = positions / 128
+        work = Work(
+            tensor=prices.transposes(turns, 128),
+            drain=prices.drains(turns / 4, positions, item),
+            instructions=turns * 1.5,
+        )
+        transfers = turns / 8
+        return work + Work(
+            dma=prices.dma(transfers, elements * item, channels * item), instructions=transfers
+        )
 
     @property
     def dx_shape(self) -> tuple[int, ...]:
