@@ -33,7 +33,7 @@ Fold = tuple[int, int]
 # Bytes of SBUF per partition that a schedule may plan with: AWS's compiler keeps the rest to itself, and
 # stays free of spills up to 200 KiB on trn2 (see TargetSpec.sbuf_bytes_per_partition).
 SBUF_BUDGET = 190 * 1024
-RESIDENT_FILTERS = 96 * 1024
+RESIDENT_FILTERS = 112 * 1024
 PASSES = (2, 3, 4, 8, 16, 32)
 TRIED_SLABS = 5  # of those that fit, largest first: smaller ones repeat more borders and sums
 FOLDS = (1, 2, 3, 4, 6, 8, 16)
@@ -88,9 +88,9 @@ def choose(
     budget: instructions that the text may have; loops keep it there where the options allow them.
     """
     searches = [_Search(geometry, problem, options, budget) for problem in problems]
-    best = [scored for search in searches for scored in _scored(search, prune=True)]
+    best = [_best(group) for search in searches for group in _groups(search, prune=True)]
     if not best:
-        best = [scored for search in searches for scored in _scored(search, prune=False)]
+        best = [_best(group) for search in searches for group in _groups(search, prune=False)]
     if not best:
         raise RequestError("no-schedule", f"{geometry.key()}: no schedule fits SBUF")
     best.sort(key=lambda scored: scored.rank)
@@ -98,21 +98,32 @@ def choose(
     return Choice(best[0].problem, best[0].schedule, reports, best[0].instructions, best[0].fits)
 
 
-def _scored(search: _Search, *, prune: bool) -> list[Scored]:
-    """Price the schedules of one problem that fit."""
-    best: list[Scored] = []
+def priced(
+    geometry: ConvGeometry, problems: Sequence[Problem], options: EmitOptions, budget: float
+) -> Iterator[Scored]:
+    """List every schedule that `choose` compares; any of them gives a right kernel."""
+    for problem in problems:
+        for group in _groups(_Search(geometry, problem, options, budget), prune=False):
+            yield from group
+
+
+def _best(group: Sequence[Scored]) -> Scored:
+    return min(group, key=lambda scored: scored.rank)
+
+
+def _groups(search: _Search, *, prune: bool) -> Iterator[list[Scored]]:
+    """Price the schedules of one problem that fit, those of one way to compute dx and one slab together."""
     for way in search.dgrads():
         dgrad, dy_fold, _ = way
         fitting = 0
         grain = (dgrad.axes[0].grain, dgrad.axes[1].grain) if dgrad is not None else dy_fold
         for sizes in search.slabs(grain):
-            scored = search.best_for(way, sizes, prune=prune)
-            if scored is not None:
-                best.append(scored)
-                fitting += scored.fits
+            group = list(search.priced(way, sizes, prune=prune))
+            if group:
+                yield group
+                fitting += _best(group).fits
             if fitting == TRIED_SLABS:
                 break
-    return best
 
 
 class _Search:
@@ -144,7 +155,8 @@ class _Search:
             work = self.pricing.dgrad_work(plan, self._whole(), block)
             found.append((work.busiest[1] + 0.1 * work.total, plan, fold, block))
         found.sort(key=lambda row: row[0])
-        kept = found[:3] + [row for row in found[3:] if row[2] == (1, 1)][:1]
+        # The plain way, row by row, has the smallest matrices: it fits where others do not.
+        kept = found[:3] + [row for row in found[3:] if _is_plain(row[1])]
         return [(plan, fold, block) for _, plan, fold, block in kept]
 
     def _row_modes(self) -> Iterator[tuple[DgradAxis, DgradAxis, DgradAxis]]:
@@ -206,10 +218,10 @@ class _Search:
         for columns in _halves(w, 1):
             yield 1, fold[0], fold[1], columns
 
-    def best_for(
+    def priced(
         self, way: tuple[DgradPlan | None, Fold, int], sizes: Sizes, *, prune: bool
-    ) -> Scored | None:
-        """Add the cheapest dw that fits to a way of computing dx; prune: only if that leaves room for more text."""
+    ) -> Iterator[Scored]:
+        """Add every dw that fits to a way of computing dx; prune: only if that leaves room for more text."""
         dgrad, dy_fold, dy_block = way
         base = Schedule(
             slabs=SlabPlan(sizes),
@@ -225,10 +237,10 @@ class _Search:
         )
         without = self._scored(base)
         if "dw" not in self.geometry.gradients:
-            return without
+            yield from () if without is None else (without,)
+            return
         if without is None or (prune and not without.fits):
-            return None
-        best: Scored | None = None
+            return
         for wgrad, x_fold in WgradSearch(self.pricing, sizes, dy_fold).candidates():
             schedule = replace(
                 base,
@@ -237,9 +249,8 @@ class _Search:
                 x_block=min(self.problem.in_channels, 128 // math.prod(x_fold)),
             )
             scored = self._roomiest(schedule, self.pricing.chains(wgrad))
-            if scored is not None and (best is None or scored.rank < best.rank):
-                best = scored
-        return best
+            if scored is not None:
+                yield scored
 
     def _roomiest(self, schedule: Schedule, chains: int) -> Scored | None:
         """Weave and keep all sums if SBUF has the room; else do without the one, then cut the other in passes."""
@@ -282,6 +293,10 @@ def _axis_modes(axis: AxisGeometry) -> Iterator[DgradAxis]:
         for multiple in FOLDS:
             if (multiple - 1) * fold < axis.out and (fold, multiple, axis.stride) != (1, 1, 1):
                 yield dgrad_axis(axis, fold, blocked=True, multiple=multiple)
+
+
+def _is_plain(plan: DgradPlan) -> bool:
+    return plan.axes[0].rows * plan.axes[1].rows * plan.axes[0].fold * plan.axes[1].fold == 1
 
 
 def _halves(extent: int, unit: int) -> Iterator[int]:
