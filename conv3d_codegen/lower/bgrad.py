@@ -39,6 +39,7 @@ class BgradLowering:
     fold: tuple[int, int]
     is_rolled: bool
     sums: dict[int, Buffer] = field(default_factory=dict)
+    windows: tuple[Window, ...] = ()
     _used: int = 0
 
     def slab(self, box: Box, windows: tuple[Window, ...]) -> None:
@@ -78,9 +79,7 @@ class BgradLowering:
         if self.is_rolled:
             total = self.sums[number].whole()
             column = self.builder.allocate("db_piece", total.shape, "fp32", "sbuf").whole()
-            self.builder.defer(
-                reduce_add(column, data), tensor_add(total, total, column, "vector")
-            )
+            self.builder.defer(reduce_add(column, data), tensor_add(total, total, column, "vector"))
             return
         column = self.sums[number][:, self._used : self._used + 1]
         self.builder.defer(reduce_add(column, data))
@@ -95,14 +94,24 @@ class BgradLowering:
         columns = sum(1 for slab in self.boxes for _ in self._pieces(slab))
         return self.builder.allocate("db_part", (rows, columns), "fp32", "sbuf")
 
-    def finish(self, windows: tuple[Window, ...]) -> None:
-        """Add the partial sums up, bring folded rows together, round and store."""
+    def gather(self, windows: tuple[Window, ...]) -> None:
+        """Add the partial sums up, and bring folded rows together."""
         for number, window in enumerate(windows):
             c0, c1 = window.channels
             total = self._total(self.sums[number])
             rows = window.fold[0] * window.fold[1]
             if rows > 1:
-                total = self._total(self._unfold(total, rows, c1 - c0))
+                total = self._unfold(total, rows, c1 - c0)
+            self.sums[number] = total
+        self.windows = windows
+
+    def store(self) -> None:
+        """Add what was folded up, round and store: apart from gathering, which takes a while."""
+        for number, window in enumerate(self.windows):
+            c0, c1 = window.channels
+            total = self.sums[number]
+            if total.shape[1] > 1:
+                total = self._total(total)
             if self.exchanges:
                 total = add_other_core(self.builder, total)
             rounded = self.builder.allocate("db_out", (c1 - c0, 1), self.out_dtype, "sbuf")

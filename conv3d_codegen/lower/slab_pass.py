@@ -87,7 +87,7 @@ class SlabPass:
             pack.wgrad.write_sums(self.chains)
         if self.bgrad is not None and pending is None:
             pack.section("db", "Add the partial sums of all slabs up, round once, store.")
-            self.bgrad.finish(self.windows)
+            self.bgrad.gather(self.windows)
         return pending
 
     @property
@@ -161,11 +161,11 @@ class SlabPass:
         return prepared
 
     def _complete(self, pending: Contraction) -> None:
-        """Contract a slab; db of the pack before waits until here, because adding folded rows up takes a while."""
+        """Contract a slab, and gather db if it was the last one of the pack before."""
         owner = pending.owner
         owner.contract(pending)
         if owner is not self and owner.bgrad is not None:
-            owner.bgrad.finish(owner.windows)
+            owner.bgrad.gather(owner.windows)
 
     def _turn(
         self,
