@@ -47,6 +47,8 @@ def command(
         click.echo(kernel.source, nl=False)
     if path is not None:
         say(f"wrote {path}")
+    if kernel.plan.warning:
+        say(f"note: {kernel.plan.warning}")
     return Exit.DONE
 
 

@@ -182,13 +182,8 @@ class Header:
         notes = []
         if plan.schedule.rolled:
             notes.append(f"executed with loops: {plan.counts.executed} instructions")
-        if plan.excess_instructions:
-            asked = plan.options.unroll == "full"
-            notes.append(
-                f"over the budget of {plan.options.max_instructions} instructions, "
-                f"{'unrolled on request' if asked else 'no schedule is shorter'}: "
-                "compile time and memory grow with the text"
-            )
+        if plan.warning:
+            notes.append(plan.warning)
         notes.append(f"needs NKI {plan.oldest_nki} or newer")
         return notes
 

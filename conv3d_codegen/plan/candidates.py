@@ -63,15 +63,15 @@ class Pricing(TransferPrices):
         return max(held, self._staging_bytes(schedule))
 
     def _staging_bytes(self, schedule: Schedule) -> int:
-        """Resident matrices of dx and, before any window is loaded, one of them as it comes from HBM."""
+        """Resident matrices of dx and, before any window is loaded, one pair of channel blocks as it is loaded."""
         dgrad = schedule.dgrad
         if dgrad is None or not dgrad.filters_resident:
             return 0
+        depth, height, width = dgrad.axes
         dy_block = self.dy_block(schedule)
-        dx_channels, dy_channels = self.dgrad_channels
-        pairs = ceil_div(dx_channels, dgrad.in_block) * ceil_div(dy_channels, dy_block)
-        filters = self.filter_bytes(dgrad, dy_block)
-        return filters + filters // pairs
+        entries = len(depth.entries()) * len(height.entries()) * len(width.entries())
+        loaded = entries * depth.fold * height.fold * dy_block * self.item
+        return self.filter_bytes(dgrad, dy_block) + loaded
 
     def _sum_bytes(self, schedule: Schedule) -> int:
         """Partial sums of dw that one pass keeps from slab to slab, in fp32."""

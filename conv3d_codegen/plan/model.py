@@ -82,9 +82,16 @@ class KernelPlan:
         return ROLLED_SINCE if self.schedule.rolled else OLDEST_NKI
 
     @property
-    def excess_instructions(self) -> int:
-        """By how much the text exceeds the budget."""
-        return max(0, self.counts.instructions - self.options.max_instructions)
+    def warning(self) -> str:
+        """What a text over the budget costs; empty where it is within."""
+        if self.counts.instructions <= self.options.max_instructions:
+            return ""
+        asked = self.options.unroll == "full"
+        reason = "unrolled on request" if asked else "no schedule found is shorter"
+        return (
+            f"{self.counts.instructions} instructions exceed the budget of "
+            f"{self.options.max_instructions}, {reason}: compile time and memory grow with the text"
+        )
 
     @property
     def useful_macs(self) -> int:
