@@ -12,7 +12,7 @@ from conv3d_codegen.lower.kernel import lower
 from conv3d_codegen.plan.model import ROLLED_SINCE
 from conv3d_codegen.plan.problem import problems_of
 from conv3d_codegen.plan.rolling import can_roll
-from conv3d_codegen.plan.search import choose
+from conv3d_codegen.plan.search import SBUF_BUDGET, choose
 from conv3d_codegen.program.program import count
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 # What a next estimate aims at, as a share of the budget, after one that came out too low.
 CAUTION = 0.95
+# AWS's compiler places tensors up to here on trn2 without spills (NKI allocation notes: stay at or below 200 KiB).
+MOST_SBUF_BYTES = 200 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +41,25 @@ class Lowered:
 def lower_within_budget(geometry: ConvGeometry, options: EmitOptions) -> Lowered:
     """Lower the best schedule whose text is short enough.
 
-    Counts are estimated before a schedule is taken; where the text comes out longer, another one is taken with a
-    tighter budget. Loops always make the text short, if not always short enough: then the shortest is good enough.
+    Instructions and memory are estimated before a schedule is taken; where the text comes out longer, or holds more
+    than SBUF has, another one is taken with a tighter budget. Loops always make the text short, if not always short
+    enough: then the shortest is good enough.
 
     Raises:
         TextTooLong: the text must do without loops and exceeds the budget.
     """
     limit = math.inf if options.unroll == "full" else options.max_instructions
     budget: float = limit
+    room: float = SBUF_BUDGET
     while True:
-        choice = choose(geometry, problems_of(geometry), options, budget)
+        choice = choose(geometry, problems_of(geometry), options, budget, room)
         if not choice.fits and not can_roll(options):
             raise _too_long(geometry, options, choice)
         program = lower(geometry, choice.problem, choice.schedule)
         counts = count(program)
+        if counts.sbuf_peak_bytes > MOST_SBUF_BYTES:
+            room *= CAUTION * MOST_SBUF_BYTES / counts.sbuf_peak_bytes
+            continue
         if counts.instructions <= limit or not choice.fits:
             return Lowered(choice, program, counts)
         budget *= CAUTION * limit / counts.instructions

@@ -81,13 +81,18 @@ class Scored:
 
 
 def choose(
-    geometry: ConvGeometry, problems: Sequence[Problem], options: EmitOptions, budget: float
+    geometry: ConvGeometry,
+    problems: Sequence[Problem],
+    options: EmitOptions,
+    budget: float,
+    sbuf_bytes: float = SBUF_BUDGET,
 ) -> Choice:
     """Take the cheapest schedule that fits; one always does, because every extent can be cut to one.
 
     budget: instructions that the text may have; loops keep it there where the options allow them.
+    sbuf_bytes: what the schedule may be estimated to hold per partition.
     """
-    searches = [_Search(geometry, problem, options, budget) for problem in problems]
+    searches = [_Search(geometry, problem, options, budget, sbuf_bytes) for problem in problems]
     best = [_best(group) for search in searches for group in _groups(search, prune=True)]
     if not best:
         best = [_best(group) for search in searches for group in _groups(search, prune=False)]
@@ -128,10 +133,16 @@ def _groups(search: _Search, *, prune: bool) -> Iterator[list[Scored]]:
 
 class _Search:
     def __init__(
-        self, geometry: ConvGeometry, problem: Problem, options: EmitOptions, budget: float
+        self,
+        geometry: ConvGeometry,
+        problem: Problem,
+        options: EmitOptions,
+        budget: float,
+        sbuf_bytes: float = SBUF_BUDGET,
     ) -> None:
         self.geometry, self.problem = geometry, problem
         self.can_roll, self.budget = can_roll(options), budget
+        self.sbuf_bytes = sbuf_bytes
         self.pricing = Pricing(geometry, problem)
 
     def dgrads(self) -> list[tuple[DgradPlan | None, Fold, int]]:
@@ -267,7 +278,7 @@ class _Search:
 
     def _scored(self, schedule: Schedule) -> Scored | None:
         sbuf = self.pricing.sbuf_bytes(schedule)
-        if sbuf > SBUF_BUDGET:
+        if sbuf > self.sbuf_bytes:
             return None
         work, passes = self.pricing.work(schedule), self.pricing.passes(schedule)
         rolled = Rolled(schedule, work.instructions, 0.0)
