@@ -162,22 +162,25 @@ class FilterTensor:
             return self.buffer[(narrow, *tap, wide)]
         return self.buffer[(narrow, wide, *tap)]
 
+    def are_even(self, rows: Side) -> bool:
+        """Whether the rows of all groups are evenly apart, as one view needs them."""
+        return rows == "narrow" or self.wide == 1
+
     def compact(
         self, rows: Side, tap: Tap, runs: Sequence[TapRun], *, taps_last: bool = False
     ) -> Iterator[tuple[Range, View]]:
         """Give all groups of the pack: (rows, view) with [rows, taps, others of the row's group].
 
-        One view serves all groups where their rows are evenly apart, which they are on the narrow
-        side, and on the wide side if a group has a single channel there.
+        One view serves all groups where their rows are evenly apart.
         """
         first, stop = self.groups
         counts: dict[Side, int] = {"wide": self.wide, "narrow": self.narrow}
         others: Side = "wide" if rows == "narrow" else "narrow"
         pitch, together = self.pitches[rows], stop - first
-        if rows == "wide" and self.wide == 1:
-            pitch = self.narrow * self.pitches["narrow"]
-        elif rows == "wide":
+        if not self.are_even(rows):
             together = 1
+        elif rows == "wide":
+            pitch = self.narrow * self.pitches["narrow"]
         steps = [(self._weights[run.axis] * run.step * self.tap_pitch, run.taps) for run in runs]
         channels = (self.pitches[others], counts[others])
         inner = [channels, *steps] if taps_last else [*steps, channels]

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from conv3d_codegen.lower.builder import Builder
     from conv3d_codegen.lower.tap_chains import Chain
+    from conv3d_codegen.lower.tap_rows import TapRows
     from conv3d_codegen.lower.tensors import FilterTensor
     from conv3d_codegen.plan.correlation import CorrelationAxis
     from conv3d_codegen.plan.schedule import Side
@@ -39,6 +40,7 @@ class ResultWriter:
 
     stationary: the side that lies on the chains' partitions.
     exchanges: whether the other core has the rest of each sum.
+    tap_rows: gathers rows whose taps are innermost in HBM.
     """
 
     builder: Builder
@@ -47,15 +49,18 @@ class ResultWriter:
     out_dtype: str
     stationary: Side
     exchanges: bool
+    tap_rows: TapRows
 
     def write(self, chain: Chain, total: Buffer) -> None:
         """Round a complete chain, in PSUM or SBUF, and store it."""
         if self.exchanges:
             total = add_other_core(self.builder, total)
         if not self.dw.is_dense:
-            groups = self.dw.groups[1] - self.dw.groups[0]
-            own = gather(self.builder, total, groups, chain.packed_taps, self.out_dtype)
-            self._store_groups(chain, own)
+            self._write_groups(chain, total)
+            return
+        if self.dw.taps_last and self.stationary == "narrow" and self.tap_rows.take(chain):
+            cells = ((self._filter_tap(taps), cell) for taps, cell in chain.cells())
+            self.tap_rows.add(chain, total, cells)
             return
         if self.stationary == self.dw.rows:
             self._store_rows(chain, self._rounded(chain, total, self.out_dtype))
@@ -75,9 +80,19 @@ class ResultWriter:
         wide, narrow = (stationary, moving) if self.stationary == "wide" else (moving, stationary)
         return Block(wide, narrow)
 
-    def _store_groups(self, chain: Chain, own: Buffer) -> None:
-        """Store rows that hold their own group's numbers alone, straight from their place."""
+    def _write_groups(self, chain: Chain, total: Buffer) -> None:
+        """Store what rows and columns of one group have together.
+
+        Where one transfer can store the rows of all groups, their columns are brought together first.
+        """
+        groups = self.dw.groups[1] - self.dw.groups[0]
+        gathers = self.dw.are_even(self.stationary)
+        if gathers:
+            own = gather(self.builder, total, groups, chain.packed_taps, self.out_dtype)
+        else:
+            own = self._rounded(chain, total, self.out_dtype)
         width = own.shape[0] // chain.packed_taps
+        columns = own.shape[3] if gathers else own.shape[3] // groups
         for taps, (packed, first, second), runs in self._runs(chain):
             cells = (
                 slice(first, first + runs[0].taps),
@@ -85,7 +100,9 @@ class ResultWriter:
             )
             for (low, high), dst in self.dw.compact(self.stationary, self._filter_tap(taps), runs):
                 rows = slice(packed * width + low, packed * width + high)
-                self.builder.add(dma_copy(dst, own[(rows, *cells)]))
+                column = 0 if gathers else low * groups // width * columns
+                span = slice(column, column + columns)
+                self.builder.add(dma_copy(dst, own[(rows, *cells, span)]))
 
     def _runs(
         self, chain: Chain
