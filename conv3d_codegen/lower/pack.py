@@ -11,6 +11,7 @@ from conv3d_codegen.lower.filters import FilterSource
 from conv3d_codegen.lower.loops import iterations
 from conv3d_codegen.lower.slab_pass import SlabPass
 from conv3d_codegen.lower.slabs import NOTHING, cut_slab
+from conv3d_codegen.lower.tap_rows import TapRows
 from conv3d_codegen.lower.wgrad import WgradLowering
 from conv3d_codegen.lower.wgrad_result import ResultWriter
 from conv3d_codegen.lower.windows import load_window
@@ -112,6 +113,7 @@ class PackLowering:
             self.out_dtype,
             plan.stationary,
             problem.exchanges,
+            TapRows(self.builder, self.tensors.dw, self.out_dtype),
         )
         return WgradLowering(self.builder, plan, axes, ordered, writer)
 

@@ -116,11 +116,12 @@ class WgradPrices(PriceBasis):
         )
 
     def _result_work(self, plan: WgradPlan, chains: int, cells: int) -> Work:
-        """Round dw, turn it back where c_out lies on partitions, and store it."""
+        """Round dw, turn it where the wrong side lies on partitions, and store it."""
         geometry, prices = self.geometry, self.prices
         taps = math.prod(self.problem.kernel)
         stationary, moving = self.wgrad_channels(plan)
-        turned = plan.moving == "wide"
+        rows = "wide" if geometry.filter_layout == "DHWCN" else "narrow"
+        turned = plan.stationary != rows
         stores = taps * ceil_div(stationary, 128) * ceil_div(moving, 128 if turned else 512)
         run = min(128 if turned else BANK_COLUMNS, geometry.out_channels) * self.out_item
         work = Work(
