@@ -20,6 +20,7 @@ from conv3d_codegen.dtypes import dtype
 from conv3d_codegen.lower.diagonal import diagonal_matrices
 from conv3d_codegen.lower.groups import spread
 from conv3d_codegen.lower.tensors import Block, TapRun
+from conv3d_codegen.plan.schedule import STAGED_FILTERS
 from conv3d_codegen.program.instructions import dma_copy, transpose
 from conv3d_codegen.program.program import PSUM_BANK_BYTES
 
@@ -93,12 +94,20 @@ def prepare_filters(
         return _diagonal_bank(builder, source)
     rows = all_rows(source)
     loader = _Loader(builder, source, dx_channels, dy_channels)
-    loaded = loader.load(rows)
-    taps_last = source.tensor.taps_last
-    if source.turns:
-        loaded, taps_last = _turned(builder, loaded, entries_last=taps_last), False
     positions = {row: number for number, row in enumerate(rows)}
-    return FilterBank(loaded, positions, source.tensor.kernel[2], taps_last)
+    if not source.turns:
+        return FilterBank(loader.load(rows), positions, tensor.kernel[2], tensor.taps_last)
+    bank: Buffer | None = None
+    for staged in loader.stages(rows):
+        loaded = loader.load(staged)
+        if bank is None:
+            contraction = loaded.shape[1 if tensor.taps_last else 2]
+            shape = (contraction, len(rows) * tensor.kernel[2], loaded.shape[0])
+            bank = builder.allocate("w_turned", shape, builder.dtype, "sbuf")
+        first = positions[staged[0]] * tensor.kernel[2]
+        _turn(builder, bank, first, loaded, entries_last=tensor.taps_last)
+    assert bank is not None
+    return FilterBank(bank, positions, tensor.kernel[2], entries_last=False)
 
 
 def _diagonal_bank(builder: Builder, source: FilterSource) -> FilterBank:
@@ -119,6 +128,18 @@ class _Loader:
     source: FilterSource
     dx_channels: Range
     dy_channels: Range
+
+    def stages(self, rows: tuple[EntryRow, ...]) -> Iterator[tuple[EntryRow, ...]]:
+        """Cut rows of entries into what is loaded before it is turned; groups are spread out all at once."""
+        step = len(rows)
+        if self.source.tensor.is_dense:
+            contraction = self.source.depth.fold * self.source.height.fold
+            contraction *= self.dy_channels[1] - self.dy_channels[0]
+            entries = self.source.tensor.kernel[2]
+            row_bytes = entries * contraction * dtype(self.builder.dtype).bytes
+            step = max(1, STAGED_FILTERS // row_bytes)
+        for start in range(0, len(rows), step):
+            yield rows[start : start + step]
 
     def load(self, rows: tuple[EntryRow, ...]) -> Buffer:
         """Give [one side, entries, other side], or with the entries last."""
@@ -202,12 +223,12 @@ class _Loader:
         return loaded[first, last, taps] if source.tensor.taps_last else loaded[first, taps, last]
 
 
-def _turned(builder: Builder, loaded: Buffer, *, entries_last: bool) -> Buffer:
-    """Transpose every matrix, as many per PSUM bank as fit."""
-    columns = loaded.shape[0]
-    first, second = loaded.shape[1:]
-    contraction, entries = (first, second) if entries_last else (second, first)
-    bank = builder.allocate("w_turned", (contraction, entries, columns), builder.dtype, "sbuf")
+def _turn(
+    builder: Builder, bank: Buffer, first: int, loaded: Buffer, *, entries_last: bool
+) -> None:
+    """Transpose every matrix to its entry of the bank, from entry `first` on, as many per PSUM bank as fit."""
+    contraction, _, columns = bank.shape
+    entries = loaded.shape[2 if entries_last else 1]
     per_bank = PSUM_BANK_BYTES // (columns * dtype(builder.dtype).bytes)
     for start in range(0, entries, per_bank):
         count = min(per_bank, entries - start)
@@ -215,8 +236,7 @@ def _turned(builder: Builder, loaded: Buffer, *, entries_last: bool) -> Buffer:
         for j in range(count):
             data = _entry(loaded, start + j, entries_last)
             builder.add(transpose(landing[:, j, :], data))
-        builder.copy(bank[:, start : start + count, :], landing.whole())
-    return bank
+        builder.copy(bank[:, first + start : first + start + count, :], landing.whole())
 
 
 def _entry(buffer: Buffer, entry: int, entries_last: bool) -> SliceView:

@@ -11,6 +11,7 @@ from conv3d_codegen.dtypes import dtype
 from conv3d_codegen.plan.blocks import ceil_div
 from conv3d_codegen.plan.estimate import Work
 from conv3d_codegen.plan.price_transfers import TransferPrices
+from conv3d_codegen.plan.schedule import STAGED_FILTERS
 
 if TYPE_CHECKING:
     from conv3d_codegen.plan.schedule import Schedule
@@ -71,7 +72,7 @@ class Pricing(TransferPrices):
         dy_block = self.dy_block(schedule)
         entries = len(depth.entries()) * len(height.entries()) * len(width.entries())
         loaded = entries * depth.fold * height.fold * dy_block * self.item
-        return self.filter_bytes(dgrad, dy_block) + loaded
+        return self.filter_bytes(dgrad, dy_block) + min(loaded, STAGED_FILTERS)
 
     def _sum_bytes(self, schedule: Schedule) -> int:
         """Partial sums of dw that one pass keeps from slab to slab, in fp32."""

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from conv3d_codegen.plan.axes import DgradAxis
 
+# Bytes per partition of filters that are loaded before they are turned; more of them follow in turn.
+STAGED_FILTERS = 48 * 1024
+
 Side = Literal["wide", "narrow"]  # of geometry.Correlation: x and dy of an ordinary convolution
 
 
