@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING
 
 from conv3d_codegen.lower.groups import group_mask
 from conv3d_codegen.lower.tensors import TapRun
+from conv3d_codegen.plan.progressions import progressions
 from conv3d_codegen.program.instructions import dma_copy, tensor_multiply
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from conv3d_codegen.lower.builder import Builder
     from conv3d_codegen.lower.tensors import FilterTensor
     from conv3d_codegen.plan.axes import DgradAxis
@@ -81,46 +80,12 @@ def _load(
     channels = filters.shape[0] // (depth.fold * height.fold)
     for u_d, u_h in product(range(depth.fold), range(height.fold)):
         first = (u_d * height.fold + u_h) * channels
-        for (t_d, d_run, d_places), (t_h, h_run, h_places) in product(
-            list(_runs(0, depth, u_d)), list(_runs(1, height, u_h))
-        ):
+        for d, h in product(progressions(depth, u_d), progressions(height, u_h)):
+            runs = TapRun(0, d.count, d.tap_step), TapRun(1, h.count, h.tap_step)
             whole = TapRun(2, tensor.kernel[2])
-            for (low, high), src in tensor.compact(dy_side, (t_d, t_h, 0), (d_run, h_run, whole)):
-                dst = filters[first + low : first + high, d_places, h_places]
+            for (low, high), src in tensor.compact(dy_side, (d.tap, h.tap, 0), (*runs, whole)):
+                dst = filters[first + low : first + high, d.places, h.places]
                 builder.add(dma_copy(dst, src))
-
-
-def _runs(number: int, axis: DgradAxis, row: int) -> Iterator[tuple[int, TapRun, slice]]:
-    """(first tap, taps, their places) of one row of a dy block, in even progressions."""
-    places = [
-        (entry * axis.rows + r, tap)
-        for entry, block_tap in enumerate(axis.entries())
-        for u, r, tap in block_tap.triples
-        if u == row
-    ]
-    places.sort()
-    start = 0
-    while start < len(places):
-        stop = _even_until(places, start)
-        (place, tap), (last, _) = places[start], places[stop - 1]
-        count = stop - start
-        tap_step = place_step = 1
-        if count > 1:
-            place_step, tap_step = (b - a for a, b in zip(*places[start : start + 2], strict=True))
-        yield tap, TapRun(number, count, tap_step), slice(place, last + 1, place_step)
-        start = stop
-
-
-def _even_until(places: Sequence[tuple[int, int]], start: int) -> int:
-    """Where the even progression of (place, tap) pairs from start on ends; taps never go down."""
-    stop = start + 1
-    while stop < len(places):
-        step = [b - a for a, b in zip(places[stop - 1], places[stop], strict=True)]
-        first = [b - a for a, b in zip(places[start], places[start + 1], strict=True)]
-        if step != first or step[1] < 1:
-            break
-        stop += 1
-    return stop
 
 
 def _dims(axes: tuple[DgradAxis, DgradAxis], k_w: int, groups: int, own: int) -> list[_Dim]:

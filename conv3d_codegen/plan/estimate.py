@@ -108,6 +108,11 @@ class Prices:
         floor = self.spec.min_interval_cycles * number
         return max(2 * columns / (vector + scalar), floor / self.spec.clock_ghz["scalar"])
 
+    def small_dma(self, calls: float, bytes_moved: float, run_bytes: float) -> float:
+        """Time of transfers so small that they are bound by the queues, each taken for the latency of a transfer."""
+        queued = calls * self.spec.dma_latency_ns / self.spec.dma_queues
+        return max(queued, self.dma(calls, bytes_moved, run_bytes))
+
     def dma(self, calls: float, bytes_moved: float, run_bytes: float) -> float:
         """Time of transfers in runs of run_bytes."""
         run = max(run_bytes, 1)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from conv3d_codegen.plan.blocks import ceil_div
 from conv3d_codegen.plan.estimate import BANK_COLUMNS, Work, dgrad_counts
-from conv3d_codegen.plan.price_basis import PriceBasis
+from conv3d_codegen.plan.price_groups import GroupPrices
 
 if TYPE_CHECKING:
     from conv3d_codegen.plan.estimate import DgradCounts
@@ -19,7 +19,7 @@ Sizes = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True)
-class DgradPrices(PriceBasis):
+class DgradPrices(GroupPrices):
     """Prices ways to compute dx."""
 
     @property
@@ -63,6 +63,8 @@ class DgradPrices(PriceBasis):
 
     def _filter_work(self, plan: DgradPlan, counts: tuple[DgradCounts, ...], pairs: int) -> Work:
         """Load and turn the stationary matrices of `pairs` pairs of channel blocks."""
+        if self.is_diagonal:
+            return self.diagonal_work(plan).times(pairs)
         depth, height, _ = plan.axes
         entries = counts[0].entries * counts[1].entries * counts[2].entries
         rows = depth.rows * height.rows * plan.in_block
@@ -74,7 +76,9 @@ class DgradPrices(PriceBasis):
             loads = sum(len(t.triples) for t in depth.entries())
             loads *= sum(len(t.triples) for t in height.entries())
         prices = self.prices
+        spread = pairs * self.spread_vector_ns(rows) if self.problem.groups > 1 else 0.0
         return Work(
+            vector=spread,
             tensor=prices.transposes(entries * pairs, rows),
             drain=prices.drains(columns / BANK_COLUMNS, columns, self.item),
             dma=prices.dma(loads * pairs, bytes_moved, run),

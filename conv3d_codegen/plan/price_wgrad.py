@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from conv3d_codegen.plan.blocks import ceil_div, channel_blocks, split_even, split_upto
 from conv3d_codegen.plan.correlation import correlation_axis
 from conv3d_codegen.plan.estimate import BANK_COLUMNS, Work, wgrad_counts
-from conv3d_codegen.plan.price_basis import PriceBasis
+from conv3d_codegen.plan.price_groups import GroupPrices
 
 if TYPE_CHECKING:
     from conv3d_codegen.plan.correlation import CorrelationAxis
@@ -21,7 +21,7 @@ Sizes = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True)
-class WgradPrices(PriceBasis):
+class WgradPrices(GroupPrices):
     """Prices ways to compute dw."""
 
     def wgrad_axes(self, plan: WgradPlan) -> tuple[CorrelationAxis, ...]:
@@ -117,6 +117,8 @@ class WgradPrices(PriceBasis):
 
     def _result_work(self, plan: WgradPlan, chains: int, cells: int) -> Work:
         """Round dw, turn it where the wrong side lies on partitions, and store it."""
+        if self.problem.groups > 1:
+            return self.group_results(plan, chains, cells)
         geometry, prices = self.geometry, self.prices
         taps = math.prod(self.problem.kernel)
         stationary, moving = self.wgrad_channels(plan)
