@@ -93,9 +93,11 @@ def choose(
     sbuf_bytes: what the schedule may be estimated to hold per partition.
     """
     searches = [_Search(geometry, problem, options, budget, sbuf_bytes) for problem in problems]
-    best = [_best(group) for search in searches for group in _groups(search, prune=True)]
-    if not best:
-        best = [_best(group) for search in searches for group in _groups(search, prune=False)]
+    best: list[Scored] = []
+    for every, prune in ((False, True), (True, True), (False, False)):
+        if not any(scored.fits for scored in best):
+            for search in searches:
+                best += [_best(group) for group in _groups(search, every=every, prune=prune)]
     if not best:
         raise RequestError("no-schedule", f"{geometry.key()}: no schedule fits SBUF")
     best.sort(key=lambda scored: scored.rank)
@@ -108,7 +110,8 @@ def priced(
 ) -> Iterator[Scored]:
     """List every schedule that `choose` compares; any of them gives a right kernel."""
     for problem in problems:
-        for group in _groups(_Search(geometry, problem, options, budget), prune=False):
+        search = _Search(geometry, problem, options, budget)
+        for group in _groups(search, every=False, prune=False):
             yield from group
 
 
@@ -116,13 +119,13 @@ def _best(group: Sequence[Scored]) -> Scored:
     return min(group, key=lambda scored: scored.rank)
 
 
-def _groups(search: _Search, *, prune: bool) -> Iterator[list[Scored]]:
+def _groups(search: _Search, *, every: bool, prune: bool) -> Iterator[list[Scored]]:
     """Price the schedules of one problem that fit, those of one way to compute dx and one slab together."""
     for way in search.dgrads():
         dgrad, dy_fold, _ = way
         fitting = 0
         grain = (dgrad.axes[0].grain, dgrad.axes[1].grain) if dgrad is not None else dy_fold
-        for sizes in search.slabs(grain):
+        for sizes in search.slabs(grain, every=every):
             group = list(search.priced(way, sizes, prune=prune))
             if group:
                 yield group
@@ -216,10 +219,17 @@ class _Search:
         )
         return self.problem.batch, d, h, w
 
-    def slabs(self, fold: Fold) -> Iterator[Sizes]:
-        """Cut samples first, then D, then H, then W, each in halves."""
+    def slabs(self, fold: Fold, *, every: bool) -> Iterator[Sizes]:
+        """Cut samples first, then D, then H, then W, each in halves; every: also few rows of many planes.
+
+        Few rows of many planes make short text, since fewer kinds of slabs touch borders, but also short transfers.
+        """
         n, d, h, w = self._whole()
         d, h = (ceil_div(extent, f) * f for extent, f in zip((d, h), fold, strict=True))
+        if every:
+            for planes, rows in product(_halves(d, fold[0]), _halves(h, fold[1])):
+                yield 1, planes, rows, w
+            return
         for samples in _halves(n, 1):
             yield samples, d, h, w
         for planes in _halves(d, fold[0]):
