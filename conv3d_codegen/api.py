@@ -6,15 +6,23 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from conv3d_codegen.emit.render import render_kernel
-from conv3d_codegen.geometry import ConvGeometry
-from conv3d_codegen.lower.budget import lower_within_budget
+from conv3d_codegen.lower.budget import Lowered, lower_within_budget
+from conv3d_codegen.lower.kernel import lower
 from conv3d_codegen.lower.summary import summarize_buffers, summarize_sections
 from conv3d_codegen.plan.model import KernelPlan
 from conv3d_codegen.plan.options import EmitOptions
+from conv3d_codegen.plan.search import Choice
 from conv3d_codegen.program.price import engine_times
+from conv3d_codegen.program.program import count
 from conv3d_codegen.targets import target
+
+if TYPE_CHECKING:
+    from conv3d_codegen.geometry import ConvGeometry
+    from conv3d_codegen.plan.search import Scored
+    from conv3d_codegen.program.program import Program
 
 __all__ = ["EmitOptions", "Kernel", "emit", "plan"]
 
@@ -58,10 +66,25 @@ def emit(geometry: ConvGeometry, options: EmitOptions | None = None) -> Kernel:
     return Kernel(render_kernel(program, chosen), chosen)
 
 
+def emit_scored(
+    geometry: ConvGeometry, scored: Scored, options: EmitOptions | None = None
+) -> Kernel:
+    """Print the kernel of one of the schedules that `plan.search.priced` lists, taken or not."""
+    program = lower(geometry, scored.problem, scored.schedule)
+    choice = Choice(scored.problem, scored.schedule, (), scored.instructions, scored.fits)
+    chosen = _describe(geometry, options or EmitOptions(), Lowered(choice, program, count(program)))
+    return Kernel(render_kernel(program, chosen), chosen)
+
+
 def _plan(geometry: ConvGeometry, options: EmitOptions) -> tuple[KernelPlan, Program]:
     lowered = lower_within_budget(geometry, options)
+    return _describe(geometry, options, lowered), lowered.program
+
+
+def _describe(geometry: ConvGeometry, options: EmitOptions, lowered: Lowered) -> KernelPlan:
+    """Say what was chosen and what its program costs."""
     choice, program = lowered.choice, lowered.program
-    chosen = KernelPlan(
+    return KernelPlan(
         geometry=geometry,
         options=options,
         problem=choice.problem,
@@ -73,4 +96,3 @@ def _plan(geometry: ConvGeometry, options: EmitOptions) -> tuple[KernelPlan, Pro
         times=engine_times(program, target(geometry.target)),
         workspace_bytes=program.workspace_bytes,
     )
-    return chosen, program
