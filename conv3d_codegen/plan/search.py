@@ -205,10 +205,7 @@ class _Search:
     def _tiled(
         self, axes: tuple[DgradAxis, DgradAxis, DgradAxis], in_block: int, dy_block: int
     ) -> DgradPlan:
-        blocks = [
-            max(1, ceil_div(axis.size + axis.pad % axis.period, axis.period)) for axis in axes
-        ]
-        plan = DgradPlan(axes, in_block, balanced_tile(blocks), True)
+        plan = DgradPlan(axes, in_block, _tile(axes, self._whole()[1:]), True)
         resident = self.pricing.filter_bytes(plan, dy_block) <= RESIDENT_FILTERS
         return replace(plan, filters_resident=resident)
 
@@ -246,7 +243,7 @@ class _Search:
         dgrad, dy_fold, dy_block = way
         base = Schedule(
             slabs=SlabPlan(sizes),
-            dgrad=dgrad,
+            dgrad=None if dgrad is None else replace(dgrad, tile=_tile(dgrad.axes, sizes[1:])),
             wgrad=None,
             bgrad="db" in self.geometry.gradients,
             dy_fold=dy_fold,
@@ -314,6 +311,15 @@ def _axis_modes(axis: AxisGeometry) -> Iterator[DgradAxis]:
         for multiple in FOLDS:
             if (multiple - 1) * fold < axis.out and (fold, multiple, axis.stride) != (1, 1, 1):
                 yield dgrad_axis(axis, fold, blocked=True, multiple=multiple)
+
+
+def _tile(axes: Sequence[DgradAxis], slab: Sequence[int]) -> tuple[int, int, int]:
+    """Cut a slab into PSUM tiles of dx, in blocks."""
+    blocks = []
+    for axis, extent in zip(axes, slab, strict=True):
+        most = max(1, ceil_div(axis.size + axis.pad % axis.period, axis.period))
+        blocks.append(min(most, max(1, ceil_div(extent * axis.pace, axis.period))))
+    return balanced_tile(blocks)
 
 
 def _is_plain(plan: DgradPlan) -> bool:
