@@ -8,7 +8,7 @@ from itertools import product
 
 import pytest
 
-from conv3d_codegen.api import emit
+from conv3d_codegen.api import emit, plan
 from conv3d_codegen.geometry import ConvGeometry
 from conv3d_codegen.geometry.layouts import ACTIVATION_LAYOUTS, FILTER_LAYOUTS
 from exactness import assert_exact
@@ -47,3 +47,25 @@ def test_filters_with_their_output_channels_first_are_not_turned(filter_layout: 
     """Dy's channels are the rows of these orders: they go on partitions as they are."""
     geometry = replace(BASE, filter_layout=filter_layout, gradients=("dx",))
     assert "nc_transpose" not in emit(geometry).source
+
+
+WIDE = replace(BASE, batch=1, in_channels=128, out_channels=128, padding=(0,) * 6)
+
+
+def test_channels_last_costs_little_more_transfer_time() -> None:
+    """Elements are not moved one by one: transfers take runs of whole channel blocks."""
+    busy = [
+        dict(plan(replace(WIDE, layout=layout)).times.by_engine)["dma"]
+        for layout in ACTIVATION_LAYOUTS
+    ]
+    assert busy[1] < 2 * busy[0]
+
+
+@pytest.mark.parametrize("filter_layout", ["OIDHW", "ODHWI"])
+def test_other_filter_orders_cost_no_more_transfer_time(filter_layout: str) -> None:
+    """Neither filters nor dw are moved one by one either."""
+    busy = [
+        dict(plan(replace(WIDE, filter_layout=name)).times.by_engine)["dma"]
+        for name in ("DHWCN", filter_layout)
+    ]
+    assert busy[1] < 1.2 * busy[0]
