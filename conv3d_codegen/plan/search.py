@@ -35,6 +35,7 @@ Fold = tuple[int, int]
 SBUF_BUDGET = 190 * 1024
 RESIDENT_FILTERS = 112 * 1024
 PASSES = (2, 3, 4, 8, 16, 32)
+DEAR = 1.5  # how much longer than its fastest schedule a kernel may take before more ways to cut it are tried
 TRIED_SLABS = 5  # of those that fit, largest first: smaller ones repeat more borders and sums
 FOLDS = (1, 2, 3, 4, 6, 8, 16)
 
@@ -93,16 +94,29 @@ def choose(
     sbuf_bytes: what the schedule may be estimated to hold per partition.
     """
     searches = [_Search(geometry, problem, options, budget, sbuf_bytes) for problem in problems]
-    best: list[Scored] = []
-    for every, prune in ((False, True), (True, True), (False, False)):
-        if not any(scored.fits for scored in best):
-            for search in searches:
-                best += [_best(group) for group in _groups(search, every=every, prune=prune)]
+    best = list(_best_of_groups(searches, every=False, prune=True))
+    if _is_dear(best):
+        best += _best_of_groups(searches, every=True, prune=True)
+    if not any(scored.fits for scored in best):
+        best += _best_of_groups(searches, every=False, prune=False)
     if not best:
         raise RequestError("no-schedule", f"{geometry.key()}: no schedule fits SBUF")
     best.sort(key=lambda scored: scored.rank)
     reports = tuple(_report(scored, best[0]) for scored in best[:12])
     return Choice(best[0].problem, best[0].schedule, reports, best[0].instructions, best[0].fits)
+
+
+def _best_of_groups(
+    searches: Sequence[_Search], *, every: bool, prune: bool
+) -> Iterator[Scored]:
+    for search in searches:
+        yield from (_best(group) for group in _groups(search, every=every, prune=prune))
+
+
+def _is_dear(best: Sequence[Scored]) -> bool:
+    """Whether the instruction budget rules everything out, or everything that is nearly as fast as could be."""
+    fitting = min((scored.score for scored in best if scored.fits), default=math.inf)
+    return fitting >= DEAR * min((scored.score for scored in best), default=0.0)
 
 
 def priced(
