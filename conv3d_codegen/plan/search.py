@@ -37,6 +37,7 @@ RESIDENT_FILTERS = 112 * 1024
 PASSES = (2, 3, 4, 8, 16, 32)
 DEAR = 1.5  # how much longer than its fastest schedule a kernel may take before more ways to cut it are tried
 TRIED_SLABS = 5  # of those that fit, largest first: smaller ones repeat more borders and sums
+PROMISING = 1.1  # times the best: ways to share and pack groups that are tried on more than their largest slabs
 FOLDS = (1, 2, 3, 4, 6, 8, 16)
 
 
@@ -94,6 +95,8 @@ def choose(
     sbuf_bytes: what the schedule may be estimated to hold per partition.
     """
     searches = [_Search(geometry, problem, options, budget, sbuf_bytes) for problem in problems]
+    if len(searches) > 1:
+        searches = _promising(searches)
     best = list(_best_of_groups(searches, every=False, prune=True))
     if _is_dear(best):
         best += _best_of_groups(searches, every=True, prune=True)
@@ -106,9 +109,20 @@ def choose(
     return Choice(best[0].problem, best[0].schedule, reports, best[0].instructions, best[0].fits)
 
 
-def _best_of_groups(
-    searches: Sequence[_Search], *, every: bool, prune: bool
-) -> Iterator[Scored]:
+def _promising(searches: list[_Search]) -> list[_Search]:
+    """Keep the ways to share and pack a problem that are nearly as good as the best, by their largest slabs alone."""
+    ranks = []
+    for search in searches:
+        groups = _groups(search, every=False, prune=True, tried=1)
+        ranks.append(min((_best(group).rank for group in groups), default=(True, math.inf)))
+    too_long, best = min(ranks)
+    if too_long:
+        return searches
+    pairs = zip(searches, ranks, strict=True)
+    return [search for search, rank in pairs if not rank[0] and rank[1] <= PROMISING * best]
+
+
+def _best_of_groups(searches: Sequence[_Search], *, every: bool, prune: bool) -> Iterator[Scored]:
     for search in searches:
         yield from (_best(group) for group in _groups(search, every=every, prune=prune))
 
@@ -133,7 +147,9 @@ def _best(group: Sequence[Scored]) -> Scored:
     return min(group, key=lambda scored: scored.rank)
 
 
-def _groups(search: _Search, *, every: bool, prune: bool) -> Iterator[list[Scored]]:
+def _groups(
+    search: _Search, *, every: bool, prune: bool, tried: int = TRIED_SLABS
+) -> Iterator[list[Scored]]:
     """Price the schedules of one problem that fit, those of one way to compute dx and one slab together."""
     for way in search.dgrads():
         dgrad, dy_fold, _ = way
@@ -144,7 +160,7 @@ def _groups(search: _Search, *, every: bool, prune: bool) -> Iterator[list[Score
             if group:
                 yield group
                 fitting += _best(group).fits
-            if fitting == TRIED_SLABS:
+            if fitting == tried:
                 break
 
 
