@@ -15,6 +15,7 @@ from conv3d_codegen.lower.summary import summarize_buffers, summarize_sections
 from conv3d_codegen.plan.model import KernelPlan
 from conv3d_codegen.plan.options import EmitOptions
 from conv3d_codegen.plan.search import Choice
+from conv3d_codegen.program.makespan import makespan_ns
 from conv3d_codegen.program.price import engine_times
 from conv3d_codegen.program.program import count
 from conv3d_codegen.targets import target
@@ -83,7 +84,7 @@ def _plan(geometry: ConvGeometry, options: EmitOptions) -> tuple[KernelPlan, Pro
 
 def _describe(geometry: ConvGeometry, options: EmitOptions, lowered: Lowered) -> KernelPlan:
     """Say what was chosen and what its program costs."""
-    choice, program = lowered.choice, lowered.program
+    choice, program, spec = lowered.choice, lowered.program, target(geometry.target)
     return KernelPlan(
         geometry=geometry,
         options=options,
@@ -93,6 +94,7 @@ def _describe(geometry: ConvGeometry, options: EmitOptions, lowered: Lowered) ->
         sections=summarize_sections(program),
         buffers=summarize_buffers(program),
         counts=lowered.counts,
-        times=engine_times(program, target(geometry.target)),
+        times=engine_times(program, spec),
+        estimate_us=makespan_ns(program, spec) / 1000,
         workspace_bytes=program.workspace_bytes,
     )

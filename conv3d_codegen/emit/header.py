@@ -173,7 +173,8 @@ class Header:
             *self._text_notes(),
             f"{plan.counts.dma_bytes_in} bytes read, {plan.counts.dma_bytes_out} bytes written; "
             f"compulsory {plan.compulsory_bytes}",
-            f"busy us: {busy}; bound by {plan.times.bound}; floor {plan.floor_us:.1f} us",
+            f"busy us: {busy}; bound by {plan.times.bound}",
+            f"makespan {plan.estimate_us:.1f} us expected; floor {plan.floor_us:.1f} us",
         ]
 
     def _text_notes(self) -> list[str]:

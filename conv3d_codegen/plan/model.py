@@ -61,8 +61,8 @@ class BufferSummary:
 class KernelPlan:
     """The chosen schedule of one geometry and everything that is known of its kernel.
 
-    counts and times are those of the whole kernel, on one core; workspace_bytes is HBM scratch per core: only where two
-    cores hold the same result, of which one core's goes there.
+    counts, times and estimate_us (of the makespan, see program.makespan) are those of the whole kernel, on one core;
+    workspace_bytes is HBM scratch per core: only where two cores hold the same result, of which one core's goes there.
     """
 
     geometry: ConvGeometry
@@ -74,6 +74,7 @@ class KernelPlan:
     buffers: tuple[BufferSummary, ...]
     counts: ProgramCounts
     times: EngineTimes
+    estimate_us: float
     workspace_bytes: int
 
     @property
@@ -154,6 +155,7 @@ class KernelPlan:
             "oldest_nki": self.oldest_nki,
             "busy_us": {name: round(ns / 1000, 3) for name, ns in self.times.by_engine},
             "bound": self.times.bound,
+            "estimate_us": round(self.estimate_us, 3),
             "useful_macs": self.useful_macs,
             "compulsory_bytes": self.compulsory_bytes,
             "floor_us": round(self.floor_us, 3),

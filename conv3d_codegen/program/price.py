@@ -18,6 +18,7 @@ from conv3d_codegen.targets.cost import (
     Access,
     copy_ns,
     dma_busy_ns,
+    dma_ns,
     matmul_ns,
     memset_ns,
     reduce_ns,
@@ -65,6 +66,15 @@ def instruction_ns(instruction: Instruction, spec: TargetSpec) -> float:
     return _PRICES[instruction.name](instruction, spec)
 
 
+def queued_ns(transfer: Instruction, spec: TargetSpec) -> float:
+    """Price the share of all DMA queues' time that a transfer holds one of them."""
+    views = (*transfer.writes, *transfer.reads)
+    on_chip = [view.shape[0] for view in views if view.buffer.space in {"sbuf", "psum"}]
+    run, descriptors = _runs(transfer)
+    own = dma_ns(spec, run, descriptors, max(on_chip, default=spec.partitions))
+    return (own + spec.dma_latency_ns) / spec.dma_queues
+
+
 def access(view: View) -> Access:
     """Describe a view to the cost tables."""
     return Access(
@@ -92,10 +102,15 @@ def _transpose(instruction: Instruction, spec: TargetSpec) -> float:
 
 
 def _dma(instruction: Instruction, spec: TargetSpec) -> float:
-    (dst,), (src,) = instruction.writes, instruction.reads
+    return dma_busy_ns(spec, *_runs(instruction))
+
+
+def _runs(transfer: Instruction) -> tuple[int, int]:
+    """Bytes of a run that is contiguous on both sides, and how many of them there are."""
+    (dst,), (src,) = transfer.writes, transfer.reads
     run = math.gcd(contiguous_run(dst), contiguous_run(src))
     itemsize = max(dtype(dst.buffer.dtype).bytes, dtype(src.buffer.dtype).bytes)
-    return dma_busy_ns(spec, run * itemsize, elements(dst) // run)
+    return run * itemsize, elements(dst) // run
 
 
 def _copy(instruction: Instruction, spec: TargetSpec) -> float:
