@@ -35,6 +35,7 @@ COMMANDS = {
     "compile": "Compile a kernel with the Neuron toolchain, where that is installed.",
     "cache": "Look after the kernels kept on this machine.",
     "pack": "Make, check and compare packs: kernels for the layers of a model in one file.",
+    "bench": "Time the kernels of 54 real layers against the roofline.",
     "catalog": "Check, rewrite or compare the committed kernels in generated/.",
     "targets": "Show the hardware tables that planning and simulation use.",
     "doctor": "Show versions, paths and what is installed.",
