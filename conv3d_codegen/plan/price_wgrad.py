@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from conv3d_codegen.plan.schedule import Schedule, WgradPlan
 
 Sizes = tuple[int, int, int, int]
+Fold = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -55,21 +56,20 @@ class WgradPrices(GroupPrices):
         chains = self.chains(plan)
         slabs = ceil_div(self.problem.batch, sizes[0]) * math.prod(c.slabs for c in counts)
         passes = ceil_div(chains, schedule.chains_per_pass)
-        still = moved = float(samples)
         columns, share, cells = float(samples * blocks * moving), 1.0, moving * blocks
         for number, (axis, count) in enumerate(zip(self.problem.axes, counts, strict=True)):
             if number == plan.stationary_axis:
                 runs = self.packed_runs(plan)
-                still, moved = still * count.shifted_most * count.slabs, moved * count.plain
                 columns, cells = columns * count.plain * runs, cells * runs
             else:
-                still, moved = still * count.plain, moved * count.shifted
                 columns, cells = columns * count.pairs, cells * axis.kernel
                 share *= count.pairs / (count.plain * axis.kernel)
         matmuls = samples * math.prod(c.plain for c in counts) * chains * share
         work = Work(tensor=prices.matmuls(matmuls, columns), instructions=matmuls)
         folds = (schedule.dy_fold, schedule.x_fold)
         still_fold, moving_fold = folds if plan.moving == "wide" else folds[::-1]
+        still, moved = self._turned_entries(plan, counts, (still_fold, moving_fold))
+        still, moved = samples * still, samples * moved
         work += self._turn_work(passes * still, stationary, still_fold)
         work += self._turn_work(
             max(1, passes // self.moving_blocks(plan)) * moved, moving, moving_fold
@@ -102,6 +102,22 @@ class WgradPrices(GroupPrices):
     def moving_blocks(self, plan: WgradPlan) -> int:
         """How many blocks of moving channels are turned one after the other."""
         return ceil_div(self.wgrad_channels(plan)[1], plan.moving_block)
+
+    def _turned_entries(
+        self, plan: WgradPlan, counts: tuple[WgradCounts, ...], folds: tuple[Fold, Fold]
+    ) -> tuple[float, float]:
+        """Count entries of the stationary and of the moving tensor over all slabs, in whole blocks of folded rows."""
+        still = moved = 1.0
+        for number, (axis, count) in enumerate(zip(self.wgrad_axes(plan), counts, strict=True)):
+            still_fold, moving_fold = (fold[number] if number < len(fold) else 1 for fold in folds)
+            if number == plan.stationary_axis:
+                shifted = count.shifted_most * count.slabs
+                still *= _in_blocks(shifted, count.slabs, still_fold, -axis.pad)
+                moved *= _in_blocks(count.plain, count.slabs, moving_fold, 0)
+            else:
+                still *= _in_blocks(count.plain, count.slabs, still_fold, 0)
+                moved *= _in_blocks(count.shifted, count.slabs, moving_fold, -axis.pad)
+        return still, moved
 
     def _turn_work(self, entries: float, channels: int, fold: tuple[int, int]) -> Work:
         rows = min(channels * math.prod(fold), 128)
@@ -171,3 +187,10 @@ class WgradPrices(GroupPrices):
                 runs *= pieces
                 limit = 1 if pieces > 1 else max(1, limit // kernel[axis])
         return runs
+
+
+def _in_blocks(entries: int, slabs: int, fold: int, first: int) -> float:
+    """Round the entries of all slabs up to whole blocks, the first of which holds row `first`."""
+    if fold == 1:
+        return entries
+    return ceil_div(ceil_div(entries, slabs) + first % fold, fold) * fold * slabs
