@@ -177,7 +177,7 @@ def store_turned(builder: Builder, part: Part, to_dtype: str) -> None:
 
 
 def _chunks(builder: Builder, part: Part, lines: list[Line]) -> Iterator[tuple[int, int, int]]:
-    """First position, positions per partition block, and blocks of each transfer: a long line's whole ones, its rest."""
+    """First position, positions per tile, and tiles of each transfer: a long line's whole tiles, then its rest."""
     length = lines[0].length
     if length <= PARTITIONS:
         yield 0, length, 1

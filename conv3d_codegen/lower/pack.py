@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from conv3d_codegen.lower.slab_pass import Contraction
     from conv3d_codegen.lower.slabs import Slab
     from conv3d_codegen.lower.tap_chains import Chain
-    from conv3d_codegen.lower.tensors import Tensors
+    from conv3d_codegen.lower.tensors import Activation, Tensors
     from conv3d_codegen.lower.windows import Box, Window
     from conv3d_codegen.plan.grid import Index, SlabGroup
     from conv3d_codegen.plan.problem import Problem
@@ -115,7 +115,17 @@ class PackLowering:
             problem.exchanges,
             TapRows(self.builder, self.tensors.dw, self.out_dtype),
         )
-        return WgradLowering(self.builder, plan, axes, ordered, writer)
+        return WgradLowering(self.builder, plan, axes, ordered, writer, self._direct())
+
+    def _direct(self) -> dict[Side, Activation]:
+        """Tensors that dw alone reads, where their channels are last: they are loaded without turning."""
+        x, dy = self.tensors.x, self.tensors.dy
+        found: dict[Side, Activation] = {}
+        if x is not None and x.channels_last:
+            found[self.x_side] = x
+        if dy.channels_last and self.dgrad is None and not self.schedule.bgrad:
+            found[self.dy_side] = dy
+        return found
 
     def _bgrad(self) -> BgradLowering | None:
         tensors = self.tensors
@@ -173,8 +183,10 @@ class PackLowering:
             stationary, moving = self.wgrad.boxes(contracted)
             plan = self.wgrad.plan
             by_side = {plan.stationary: stationary, plan.moving: moving}
-            dy_need = dy_need.union(by_side[self.dy_side])
-            x_need = x_need.union(by_side[self.x_side])
+            if self.dy_side not in self.wgrad.direct:
+                dy_need = dy_need.union(by_side[self.dy_side])
+            if self.x_side not in self.wgrad.direct:
+                x_need = x_need.union(by_side[self.x_side])
         return dy_need, x_need
 
     def load(self, side: Side, box: Box, *, exact: bool = False) -> tuple[Window, ...]:

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import TYPE_CHECKING
 
+from conv3d_codegen.lower.direct import load_spread
 from conv3d_codegen.lower.tap_chains import Chain, cut_chains
 from conv3d_codegen.lower.turned import Spread, turn
-from conv3d_codegen.lower.wgrad_result import ResultWriter
 from conv3d_codegen.lower.windows import Box
 from conv3d_codegen.plan.blocks import ceil_div
 from conv3d_codegen.program.instructions import matmul, tensor_add
@@ -28,10 +28,12 @@ if TYPE_CHECKING:
 
     from conv3d_codegen.lower.builder import Builder
     from conv3d_codegen.lower.slabs import Slab
+    from conv3d_codegen.lower.tensors import Activation
     from conv3d_codegen.lower.turned import Turned
+    from conv3d_codegen.lower.wgrad_result import ResultWriter
     from conv3d_codegen.lower.windows import Window
     from conv3d_codegen.plan.correlation import CorrelationAxis
-    from conv3d_codegen.plan.schedule import WgradPlan
+    from conv3d_codegen.plan.schedule import Side, WgradPlan
     from conv3d_codegen.program.views import Buffer
 
 Range = tuple[int, int]
@@ -55,6 +57,7 @@ class WgradLowering:
     """Emits dw: partial sums slab by slab, then the result.
 
     channels: of the stationary and of the moving tensor.
+    direct: tensors with channels last that are loaded as they are contracted, by side.
     """
 
     builder: Builder
@@ -62,6 +65,7 @@ class WgradLowering:
     axes: tuple[CorrelationAxis, CorrelationAxis, CorrelationAxis]
     channels: tuple[int, int]
     writer: ResultWriter
+    direct: dict[Side, Activation]
     sums: dict[Chain, Buffer] = field(default_factory=dict)
 
     def positions(self, slab: Slab) -> Box:
@@ -138,13 +142,14 @@ class WgradLowering:
     ) -> Turned:
         """Turn the stationary tensor of one slab."""
         spreads = self.spreads(positions)
-        return turn(
-            self.builder,
-            "stat_t",
-            windows,
-            spreads[0],
-            zero_outside=self._reads_zeros(spreads, chains),
-        )
+        zero_outside = self._reads_zeros(spreads, chains)
+        source = self.direct.get(self.plan.stationary)
+        if source is not None:
+            channels = (0, self.channels[0])
+            return load_spread(
+                self.builder, "stat_t", source, channels, spreads[0], zero_outside=zero_outside
+            )
+        return turn(self.builder, "stat_t", windows, spreads[0], zero_outside=zero_outside)
 
     def turn_moving(
         self, positions: Box, windows: Sequence[Window], chains: Sequence[Chain]
@@ -152,10 +157,14 @@ class WgradLowering:
         """Turn the moving channels that a block of chains shares."""
         spreads = self.spreads(positions)
         first, stop = chains[0].moving_block
+        zero_outside = self._reads_zeros(spreads, chains)
+        source = self.direct.get(self.plan.moving)
+        if source is not None:
+            return load_spread(
+                self.builder, "mov_t", source, (first, stop), spreads[1], zero_outside=zero_outside
+            )
         held = [window for window in windows if first <= window.channels[0] < stop]
-        return turn(
-            self.builder, "mov_t", held, spreads[1], zero_outside=self._reads_zeros(spreads, chains)
-        )
+        return turn(self.builder, "mov_t", held, spreads[1], zero_outside=zero_outside)
 
     def _reads_zeros(self, spreads: tuple[Spreads, Spreads], chains: Sequence[Chain]) -> bool:
         """Whether any chain reads rows that do not exist: packed taps do, and chains that no position covers."""

@@ -15,6 +15,7 @@ from conv3d_codegen.targets import target
 if TYPE_CHECKING:
     from conv3d_codegen.geometry import ConvGeometry
     from conv3d_codegen.plan.problem import Problem
+    from conv3d_codegen.plan.schedule import Side
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,13 @@ class PriceBasis:
     def out_item(self) -> int:
         """Bytes of a result element."""
         return dtype(self.geometry.out_dtype).bytes
+
+    def is_direct(self, side: Side) -> bool:
+        """Whether dw reads a tensor in the order that it has in HBM: channels are last, and nothing else reads it."""
+        if self.geometry.layout != "NDHWC":
+            return False
+        x_side = "narrow" if self.problem.transposed else "wide"
+        return side == x_side or self.geometry.gradients == ("dw",)
 
     @property
     def filter_elements(self) -> int:

@@ -84,6 +84,8 @@ class TransferPrices(DgradPrices, WgradPrices):
 
     def loads(self, schedule: Schedule, name: str) -> bool:
         """Whether a tensor is read at all: the one in x's place serves dw alone."""
+        if self.is_direct("narrow" if name == "dy" else "wide"):
+            return False
         return self.holds_dy(name) or schedule.wgrad is not None
 
     def window_rows(self, schedule: Schedule) -> dict[str, tuple[tuple[int, int], int]]:

@@ -21,6 +21,9 @@ Sizes = tuple[int, int, int, int]
 Fold = tuple[int, int]
 
 
+DIRECT_TRANSFERS = 24  # per slab: groups along the outer axes, times a middle and two borders
+
+
 @dataclass(frozen=True)
 class WgradPrices(GroupPrices):
     """Prices ways to compute dw."""
@@ -70,10 +73,15 @@ class WgradPrices(GroupPrices):
         still_fold, moving_fold = folds if plan.moving == "wide" else folds[::-1]
         still, moved = self._turned_entries(plan, counts, (still_fold, moving_fold))
         still, moved = samples * still, samples * moved
-        work += self._turn_work(passes * still, stationary, still_fold)
-        work += self._turn_work(
-            max(1, passes // self.moving_blocks(plan)) * moved, moving, moving_fold
-        )
+        moving_passes = max(1, passes // self.moving_blocks(plan))
+        for side, entries, channels, fold in (
+            (plan.stationary, passes * still, stationary, still_fold),
+            (plan.moving, moving_passes * moved, moving, moving_fold),
+        ):
+            if self.is_direct(side):
+                work += self._direct_work(entries, channels, slabs)
+            else:
+                work += self._turn_work(entries, channels, fold)
         if slabs > 1:
             clock = prices.spec.clock_ghz["vector"]
             work += Work(vector=slabs * cells / clock, instructions=slabs * chains)
@@ -118,6 +126,13 @@ class WgradPrices(GroupPrices):
                 still *= _in_blocks(count.plain, count.slabs, still_fold, 0)
                 moved *= _in_blocks(count.shifted, count.slabs, moving_fold, -axis.pad)
         return still, moved
+
+    def _direct_work(self, entries: float, channels: int, slabs: int) -> Work:
+        """Load an operand as it is contracted, in runs of all channels: some transfers per border and group."""
+        calls = DIRECT_TRANSFERS * slabs
+        elements = entries * 128 * channels
+        run = channels * self.item
+        return Work(dma=self.prices.dma(calls, elements * self.item, run), instructions=calls)
 
     def _turn_work(self, entries: float, channels: int, fold: tuple[int, int]) -> Work:
         rows = min(channels * math.prod(fold), 128)

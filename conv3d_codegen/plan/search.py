@@ -180,20 +180,18 @@ class _Search:
 
     def dgrads(self) -> list[tuple[DgradPlan | None, Fold, int]]:
         """List the plainest way to compute dx and the few best others, by tensor and eviction time alone."""
-        channels = self.problem.out_channels
-        if self.problem.transposed:
-            forward = self._forward() if "dx" in self.geometry.gradients else None
-            return [(forward, (1, 1), min(channels, 128))]
+        dx_channels, channels = self.pricing.dgrad_channels
+        transposed = self.problem.transposed
         if "dx" not in self.geometry.gradients:
             folds = [(1, 1)]
-            if channels <= 64:
+            if channels <= 64 and not (transposed or self.pricing.is_direct("narrow")):
                 folds += [f for f in product(FOLDS, FOLDS) if math.prod(f) == 128 // channels]
             return [(None, fold, min(channels, 128 // math.prod(fold))) for fold in folds]
         found = []
         for axes in self._row_modes():
             fold = axes[0].fold, axes[1].fold
             rows = axes[0].rows * axes[1].rows
-            in_block = min(self.problem.in_channels, 128 // rows)
+            in_block = min(dx_channels, 128 // rows)
             block = min(channels, 128 // math.prod(fold))
             plan = self._tiled(axes, in_block, block)
             work = self.pricing.dgrad_work(plan, self._whole(), block)
@@ -206,11 +204,12 @@ class _Search:
     def _row_modes(self) -> Iterator[tuple[DgradAxis, DgradAxis, DgradAxis]]:
         """Row by row, and where channels leave partitions or columns idle, blocks of rows along D and H."""
         depth, height, width = self.problem.axes
-        columns = dgrad_axis(width)
-        yield dgrad_axis(depth), dgrad_axis(height), columns
+        modes = _forward_modes if self.problem.transposed else _axis_modes
+        columns = next(modes(width))
+        yield next(modes(depth)), next(modes(height)), columns
         if min(self.problem.in_channels, self.problem.out_channels) > 64:
             return
-        for d, h in product(_axis_modes(depth), _axis_modes(height)):
+        for d, h in product(modes(depth), list(modes(height))):
             blocked = d.blocked or h.blocked
             if blocked and self._fills(d, h):
                 yield d, h, columns
@@ -218,19 +217,13 @@ class _Search:
     def _fills(self, depth: DgradAxis, height: DgradAxis) -> bool:
         """Whether blocks of rows fit the array, and span several dy blocks only where columns would be idle."""
         folds, rows = depth.fold * height.fold, depth.rows * height.rows
-        in_channels, out_channels = self.problem.in_channels, self.problem.out_channels
-        if self.problem.groups > 1 and max(rows * in_channels, folds * out_channels) > 128:
+        in_channels, out_channels = self.pricing.dgrad_channels
+        is_split = max(rows * in_channels, folds * out_channels) > 128
+        if is_split and (self.problem.groups > 1 or self.problem.transposed):
             return False  # groups stay together
         if depth.step == height.step == 1:
             return rows <= 128 and folds <= 128 // min(in_channels, out_channels)
         return rows * in_channels <= 128 and folds <= max(1, 128 // out_channels)
-
-    def _forward(self) -> DgradPlan:
-        """Compute dx of a transposed convolution, row by row."""
-        depth, height, width = (forward_axis(axis) for axis in self.problem.axes)
-        in_block = min(self.problem.out_channels, 128)
-        block = min(self.problem.in_channels, 128)
-        return self._tiled((depth, height, width), in_block, block)
 
     def _tiled(
         self, axes: tuple[DgradAxis, DgradAxis, DgradAxis], in_block: int, dy_block: int
@@ -270,16 +263,19 @@ class _Search:
         self, way: tuple[DgradPlan | None, Fold, int], sizes: Sizes, *, prune: bool
     ) -> Iterator[Scored]:
         """Add every dw that fits to a way of computing dx; prune: only if that leaves room for more text."""
-        dgrad, dy_fold, dy_block = way
+        dgrad, fold, block = way
+        folds, blocks = (fold, (1, 1)), (block, min(self.pricing.dgrad_channels[0], 128))
+        if self.problem.transposed:
+            folds, blocks = folds[::-1], blocks[::-1]
         base = Schedule(
             slabs=SlabPlan(sizes),
             dgrad=None if dgrad is None else replace(dgrad, tile=_tile(dgrad.axes, sizes[1:])),
             wgrad=None,
             bgrad="db" in self.geometry.gradients,
-            dy_fold=dy_fold,
-            x_fold=(1, 1),
-            dy_block=dy_block,
-            x_block=min(128, self.problem.in_channels),
+            dy_fold=folds[0],
+            x_fold=folds[1],
+            dy_block=blocks[0],
+            x_block=blocks[1],
             chains_per_pass=1,
             woven=False,
         )
@@ -289,7 +285,7 @@ class _Search:
             return
         if without is None or (prune and not without.fits):
             return
-        for wgrad, x_fold in WgradSearch(self.pricing, sizes, dy_fold).candidates():
+        for wgrad, x_fold in WgradSearch(self.pricing, sizes, folds).candidates():
             schedule = replace(
                 base,
                 wgrad=wgrad,
@@ -341,6 +337,14 @@ def _axis_modes(axis: AxisGeometry) -> Iterator[DgradAxis]:
         for multiple in FOLDS:
             if (multiple - 1) * fold < axis.out and (fold, multiple, axis.stride) != (1, 1, 1):
                 yield dgrad_axis(axis, fold, blocked=True, multiple=multiple)
+
+
+def _forward_modes(axis: AxisGeometry) -> Iterator[DgradAxis]:
+    """Row by row, or blocks of dx rows, for a transposed convolution."""
+    yield forward_axis(axis)
+    for fold in FOLDS:
+        if fold <= axis.out and (fold, axis.stride) != (1, 1):
+            yield forward_axis(axis, fold, blocked=True)
 
 
 def _tile(axes: Sequence[DgradAxis], slab: Sequence[int]) -> tuple[int, int, int]:

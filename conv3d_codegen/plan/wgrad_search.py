@@ -58,7 +58,7 @@ class WgradSearch:
         """No fold, and those that fill the partitions: along D, along H, or shared."""
         limit = 128 // min(128, self.pricing.problem.in_channels)
         # A transposed convolution's dx and db read the wide tensor row by row.
-        if limit == 1 or self.pricing.problem.transposed:
+        if limit == 1 or self.pricing.problem.transposed or self.pricing.is_direct("wide"):
             return [(1, 1)]
         depth, height, _ = self.pricing.problem.in_size
         side = math.isqrt(limit)
