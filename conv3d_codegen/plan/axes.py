@@ -15,8 +15,12 @@ this is the stride-phase decomposition; with all r of the period together (`bloc
 Where dx has fewer channels than dy, a dx block may span `multiple` dy blocks and r run over all their rows: the block
 then starts at dy block B·multiple (the `step` below), and B·multiple takes the place of B in the formula.
 
-Forward, for a transposed convolution: dx rows are o, dy rows i, and dx row o reads dy rows o·stride + t·dilation - pad:
-a `step` of stride per row, and one shift per tap.
+Forward, for a transposed convolution: dx rows are o, dy rows i. The same matrices turned round: dx rows in blocks of
+`fold`, o = B·fold + r, dy rows in blocks of fold·stride, i = B'·(fold·stride) + u, and
+
+    (B - B')·fold·stride = pad + u - r·stride - t·dilation.
+
+Row by row, dx row o reads dy rows o·stride + t·dilation - pad: a `step` of stride per row and one shift per tap.
 """
 
 from __future__ import annotations
@@ -146,19 +150,25 @@ def dgrad_axis(
     )
 
 
-def forward_axis(axis: AxisGeometry) -> DgradAxis:
-    """Set up one axis of a transposed convolution, row by row."""
-    shifts = ((axis.pad_before - tap * axis.dilation, (0, 0, tap)) for tap in range(axis.kernel))
+def forward_axis(axis: AxisGeometry, fold: int = 1, *, blocked: bool = False) -> DgradAxis:
+    """Set up one axis of a transposed convolution: row by row, or blocks of `fold` dx rows."""
+    period = fold * axis.stride if blocked else 1
+    triples = (
+        (axis.pad_before + u - r * axis.stride - tap * axis.dilation, (u, r, tap))
+        for u in range(period)
+        for r in range(fold)
+        for tap in range(axis.kernel)
+    )
     return DgradAxis(
         size=axis.out,
         dy_size=axis.size,
         pad=0,
-        period=1,
-        fold=1,
-        step=axis.stride,
+        period=fold,
+        fold=period,
+        step=1 if blocked else axis.stride,
         pace=1,
-        blocked=False,
-        phases=(BlockPhase(0, tuple(_block_taps(shifts, 1))),),
+        blocked=blocked,
+        phases=(BlockPhase(0, tuple(_block_taps(triples, period))),),
     )
 
 

@@ -41,11 +41,20 @@ class _Spread:
 
 @dataclass(frozen=True)
 class WgradSearch:
-    """Candidates for dw of one slab size."""
+    """Candidates for dw of one slab size.
+
+    folds: of the narrow and of the wide tensor. That of a transposed convolution's dy is given, as dx and db want it;
+        an ordinary one's x serves dw alone.
+    """
 
     pricing: Pricing
     sizes: Sizes
-    dy_fold: Fold
+    folds: tuple[Fold, Fold]
+
+    @property
+    def dy_fold(self) -> Fold:
+        """Fold of the narrow tensor."""
+        return self.folds[0]
 
     def candidates(self) -> Iterator[tuple[WgradPlan, Fold]]:
         """Give the most promising ways, with the fold of x each one wants."""
@@ -55,11 +64,10 @@ class WgradSearch:
                 yield replace(roles, lengths=lengths), x_fold
 
     def _x_folds(self) -> list[Fold]:
-        """No fold, and those that fill the partitions: along D, along H, or shared."""
+        """No fold, and those that fill the partitions, along D, along H, or shared; or the one that is given."""
         limit = 128 // min(128, self.pricing.problem.in_channels)
-        # A transposed convolution's dx and db read the wide tensor row by row.
         if limit == 1 or self.pricing.problem.transposed or self.pricing.is_direct("wide"):
-            return [(1, 1)]
+            return [self.folds[1]]
         depth, height, _ = self.pricing.problem.in_size
         side = math.isqrt(limit)
         even = 1 << (limit.bit_length() - 1)  # strides are mostly powers of two
