@@ -177,12 +177,12 @@ class DgradLowering:
             for tile, _ in tiles
         ]
         for o, window in enumerate(windows):
-            bank = self.banks.get((i, o)) or self._prepare(channels, self.dy_blocks[o])
+            dy_channels = self.dy_blocks[o]
+            bank = self.banks.get((i, o)) or self._prepare(channels, dy_channels)
             for (tile, contributions), landing in zip(tiles, landings, strict=True):
-                channels = self.dy_blocks[o]
                 self.builder.comment(
                     f"{landing.name}: {tile.describe(self.plan.axes)}, "
-                    f"from channels {channels[0]} to {channels[1] - 1} of dy"
+                    f"from channels {dy_channels[0]} to {dy_channels[1] - 1} of dy"
                 )
                 opened = o > 0
                 if not opened and not contributions[0].covers(tile):
