@@ -41,11 +41,11 @@ class TapRows:
     _open: dict[tuple[Range, Range], tuple[Buffer, int]] = field(default_factory=dict)
 
     def take(self, chain: Chain) -> bool:
-        """Whether a chain with narrow channels on partitions can be gathered."""
+        """Whether chains with narrow channels on partitions can be gathered: all of a plan, or none."""
         width = chain.stationary[1] - chain.stationary[0]
         columns = (chain.moving[1] - chain.moving[0]) * math.prod(self.dw.kernel)
         fits = columns * dtype(self.out_dtype).bytes <= MOST_BYTES
-        return fits and (chain.packed_taps == 1 or width % QUADRANT == 0)
+        return fits and (not chain.packs or width % QUADRANT == 0)
 
     def add(self, chain: Chain, total: Buffer, cells: Iterable[tuple[Triple, Triple]]) -> None:
         """Round a chain's sums to their place; cells: (filter tap, cell of the chain) pairs."""

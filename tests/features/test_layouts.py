@@ -69,3 +69,10 @@ def test_other_filter_orders_cost_no_more_transfer_time(filter_layout: str) -> N
         for name in ("DHWCN", filter_layout)
     ]
     assert busy[1] < 1.2 * busy[0]
+
+
+def test_taps_beside_channels_that_engines_cannot_address_are_stored_one_by_one() -> None:
+    geometry = ConvGeometry.from_shapes(
+        (1, 1, 7, 4), (44, 3, 2), stride=(1, 3), padding=(1, 2, 2, 1), filter_layout="OIHW"
+    )
+    assert_exact(geometry)
