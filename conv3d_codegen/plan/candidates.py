@@ -33,16 +33,20 @@ class Pricing(TransferPrices):
             size = problem.in_size if problem.transposed else problem.out_size
             fold = schedule.x_fold if problem.transposed else schedule.dy_fold
             blocks = ceil_div(self.dgrad_channels[1], self.dy_block(schedule))
-            columns = problem.batch * math.prod(size) * blocks / math.prod(fold)
+            rows = math.prod(fold)
+            columns = problem.batch * math.prod(size) * blocks / rows
             clock = self.prices.spec.clock_ghz["vector"]
-            work += Work(vector=columns / clock, instructions=blocks * self.problem.batch)
+            # Two sums, rounding and storing; folded rows are brought together one by one.
+            finish = blocks * (4 + (rows if rows > 1 else 0))
+            pieces = blocks * problem.batch
+            work += Work(vector=columns / clock, instructions=pieces + finish, once=finish)
         return work.times(ceil_div(self.problem.all_groups, self.problem.groups))
 
     def sbuf_bytes(self, schedule: Schedule) -> int:
         """SBUF per partition at the fullest moment.
 
         Not woven, dx is done before the operands of dw take its place, and a slab's windows make room for those of the
-        next one. Woven, all of it is held at once, over several slabs with the operands of two slabs.
+        next one. Woven, all of it is held at once, over several slabs or packs with the operands of two of them.
         """
         slabs = math.prod(
             ceil_div(extent, size)
@@ -54,7 +58,8 @@ class Pricing(TransferPrices):
         filters, rows = self._dgrad_bytes(schedule)
         turned = self._wgrad_bytes(schedule)
         if schedule.woven:
-            held = windows + filters + rows + turned * (1 if slabs == 1 else 2)
+            is_alone = slabs == 1 and self.problem.groups == self.problem.all_groups
+            held = windows + filters + rows + turned * (1 if is_alone else 2)
         elif slabs == 1:
             held = windows + max(filters + rows, turned)
         else:
