@@ -76,3 +76,13 @@ def test_taps_beside_channels_that_engines_cannot_address_are_stored_one_by_one(
         (1, 1, 7, 4), (44, 3, 2), stride=(1, 3), padding=(1, 2, 2, 1), filter_layout="OIHW"
     )
     assert_exact(geometry)
+
+
+@pytest.mark.parametrize("stride", [(1, 1, 1), (1, 2, 2)])
+def test_dw_reads_channels_last_tensors_as_they_are(stride: tuple[int, int, int]) -> None:
+    """Positions lie on partitions already: no window with channels on partitions is made to be turned."""
+    geometry = replace(BASE, layout="NDHWC", stride=stride, gradients=("dw",))
+    assert "_win_" not in emit(geometry).source
+    assert "_win_" in emit(replace(geometry, layout="NCDHW")).source
+    assert_exact(geometry)
+    assert_exact(replace(geometry, transposed=True, padding=(0,) * 6))
