@@ -9,7 +9,7 @@ from itertools import product
 
 import pytest
 
-from conv3d_codegen.api import emit, plan
+from conv3d_codegen.api import EmitOptions, emit, plan
 from conv3d_codegen.bench.measure import measure, with_batch
 from conv3d_codegen.dtypes import dtype
 from conv3d_codegen.geometry import AxisGeometry, ConvGeometry
@@ -17,6 +17,7 @@ from conv3d_codegen.layers import bench_layers, select_layer
 from conv3d_codegen.plan.axes import dgrad_axis, forward_axis
 from conv3d_codegen.plan.progressions import progressions
 from conv3d_codegen.targets import cost, target
+from conv3d_codegen.verify import verify_geometry
 from exactness import assert_exact
 
 BASE = ConvGeometry(
@@ -110,11 +111,15 @@ def test_multipliers_are_exact(
     assert_exact(replace(geometry, **change))
 
 
-def test_several_packs_with_loops_are_exact() -> None:
-    geometry = replace(BASE, in_channels=150, out_channels=150, groups=150, batch=3)
-    assert_exact(geometry)
-    assert_exact(replace(geometry, gradients=("dw", "db")))
-    assert_exact(replace(geometry, gradients=("dx",)))
+@pytest.mark.parametrize("budget", [10_000, 300])
+def test_several_packs_are_exact_with_and_without_loops(budget: int) -> None:
+    geometry = replace(BASE, in_channels=150, out_channels=150, groups=150, batch=4)
+    options = EmitOptions(max_instructions=budget)
+    assert ("fori_loop" in emit(geometry, options).source) == (budget < 1000)
+    for gradients in (geometry.gradients, ("dx",), ("dw", "db")):
+        report = verify_geometry(replace(geometry, gradients=gradients), options)
+        assert not report.violations
+        assert all(check.exact for check in report.gradients)
 
 
 def test_masks_are_built_once_for_packs_of_one_size() -> None:
