@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from conv3d_codegen.dtypes import dtype
 from conv3d_codegen.plan.blocks import split_upto
+from conv3d_codegen.plan.problem import PARTITIONS
 from conv3d_codegen.program.instructions import dma_copy, transpose
 from conv3d_codegen.program.program import PSUM_BANK_BYTES
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 Range = tuple[int, int]
 
-PARTITIONS = 128
 MIN_TURNED_BYTES = 2  # PSUM keeps transposed 8-bit elements 16 bits apart: nc_matmul docstring
 STAGE_BYTES = 8192  # per partition, of positions that one transfer moves
 
