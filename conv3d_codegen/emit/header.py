@@ -178,7 +178,7 @@ class Header:
         ]
 
     def _text_notes(self) -> list[str]:
-        """What loops, or their absence, mean for running and compiling the text."""
+        """Say what loops, or their absence, mean for running and compiling the text."""
         plan = self.plan
         notes = []
         if plan.schedule.rolled:

@@ -41,44 +41,54 @@ class Lowered:
 def lower_within_budget(geometry: ConvGeometry, options: EmitOptions) -> Lowered:
     """Lower the best schedule whose text is short enough.
 
+    Raises:
+        TextTooLong: the text must do without loops and exceeds the budget.
+    """
+    lowered = _lower(geometry, options)
+    if isinstance(lowered, Lowered):
+        return lowered
+    raise _too_long(geometry, options, lowered)
+
+
+def _lower(geometry: ConvGeometry, options: EmitOptions) -> Lowered | float:
+    """Lower within the budget, or count the instructions of text that must do without loops and is too long.
+
     Instructions and memory are estimated before a schedule is taken; where the text comes out longer, or holds more
     than SBUF has, another one is taken with a tighter budget. Loops always make the text short, if not always short
     enough: then the shortest is good enough.
-
-    Raises:
-        TextTooLong: the text must do without loops and exceeds the budget.
     """
     limit = math.inf if options.unroll == "full" else options.max_instructions
     budget: float = limit
     room: float = SBUF_BUDGET
+    shortest: Lowered | None = None
     while True:
         choice = choose(geometry, problems_of(geometry), options, budget, room)
         if not choice.fits and not can_roll(options):
-            raise _too_long(geometry, options, choice)
+            return choice.instructions if shortest is None else shortest.counts.instructions
         program = lower(geometry, choice.problem, choice.schedule)
         counts = count(program)
         if counts.sbuf_peak_bytes > MOST_SBUF_BYTES:
             room *= CAUTION * MOST_SBUF_BYTES / counts.sbuf_peak_bytes
             continue
-        if counts.instructions <= limit or not choice.fits:
-            return Lowered(choice, program, counts)
+        if shortest is None or counts.instructions < shortest.counts.instructions:
+            shortest = Lowered(choice, program, counts)
+        if shortest.counts.instructions <= limit or not choice.fits:
+            return shortest
         budget *= CAUTION * limit / counts.instructions
 
 
-def _too_long(geometry: ConvGeometry, options: EmitOptions, choice: Choice) -> TextTooLong:
+def _too_long(geometry: ConvGeometry, options: EmitOptions, instructions: float) -> TextTooLong:
     """Name the largest part of the problem whose text is short enough without loops."""
 
     def fits(part: ConvGeometry) -> bool:
-        return choose(part, problems_of(part), options, options.max_instructions).fits
+        return isinstance(_lower(part, options), Lowered)
 
     batch = _largest(geometry.batch, lambda value: fits(replace(geometry, batch=value)))
-    if batch:
-        part = f"batch up to {batch}, "
-    else:
-        part = _largest_slice(replace(geometry, batch=1), fits)
+    one = replace(geometry, batch=1)
+    part = f"batch up to {batch}, " if batch else _largest_slice(one, fits)
     return TextTooLong(
         f"{geometry.key()} with nki {options.nki}",
-        f"its text has about {choice.instructions:,.0f} instructions of {options.max_instructions:,}, "
+        f"its text has about {instructions:,.0f} instructions, the budget is {options.max_instructions:,}, "
         f"and loops came with NKI {ROLLED_SINCE}",
         f"{part}nki {ROLLED_SINCE} or newer, or unroll full",
     )
