@@ -100,7 +100,7 @@ def _largest_slice(geometry: ConvGeometry, fits: Callable[[ConvGeometry], bool])
     number = next((axis for axis in range(3) if size[axis] > 1), 2)
 
     def fits_cut(extent: int) -> bool:
-        d, h, w = (*size[:number], extent, *size[number + 1 :])
+        d, h, w = (extent if axis == number else size[axis] for axis in range(3))
         try:
             return fits(replace(geometry, input_size=(d, h, w)))
         except RequestError:
