@@ -82,7 +82,10 @@ def _waits(run: SimulationResult, engine: str) -> Iterator[Loss]:
         if waiting == engine:
             idle -= us
             yield Loss(f"waiting for {cause}", us)
-    yield Loss("idle while others work" if engine == "dma" else "idle at the end", idle)
+    yield Loss(
+        "idle while others work" if engine == "dma" else "idle between iterations and at the end",
+        idle,
+    )
 
 
 def _time_by_kind(run: SimulationResult, engine: str) -> dict[str, float]:
