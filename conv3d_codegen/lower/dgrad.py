@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING
 
 from conv3d_codegen.dtypes import dtype
 from conv3d_codegen.lower.channels_last import MIN_TURNED_BYTES, AxisRows, Part, store_turned
-from conv3d_codegen.lower.filters import EntryRow, prepare_filters
+from conv3d_codegen.lower.filters import (
+    EntryRow,
+    diagonal_bank,
+    diagonal_filters,
+    prepare_filters,
+)
 from conv3d_codegen.lower.windows import Box
 from conv3d_codegen.plan.blocks import split_upto
 from conv3d_codegen.program.instructions import dma_copy, matmul
@@ -94,11 +99,18 @@ class DgradLowering:
     dx_dtype: str
     dx_blocks: tuple[Range, ...]
     dy_blocks: tuple[Range, ...]
+    loaded: Buffer | None = None
     banks: dict[tuple[int, int], FilterBank] = field(default_factory=dict)
     zeros: dict[tuple[int, ...], tuple[Buffer, Buffer]] = field(default_factory=dict)
 
+    def load_ahead(self) -> None:
+        """Load filters that are still to be spread out: they take little room, and what spreads them need not wait."""
+        diagonal = diagonal_filters(self.builder, self.filters)
+        if diagonal is not None and self.loaded is None and self.plan.filters_resident:
+            self.loaded = diagonal.load()
+
     def prepare(self) -> None:
-        """Turn all filters once, where they stay resident."""
+        """Prepare all filters once, where they stay resident."""
         if not self.plan.filters_resident:
             return
         for i, dx_channels in enumerate(self.dx_blocks):
@@ -129,6 +141,9 @@ class DgradLowering:
         return Box(box.n, *needed)
 
     def _prepare(self, dx_channels: Range, dy_channels: Range) -> FilterBank:
+        diagonal = diagonal_filters(self.builder, self.filters)
+        if diagonal is not None:
+            return diagonal_bank(diagonal, self.loaded or diagonal.load())
         return prepare_filters(self.builder, self.filters, dx_channels, dy_channels)
 
     def _allocate_out(self, box: Box, channels: Range) -> Buffer:

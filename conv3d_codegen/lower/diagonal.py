@@ -42,50 +42,70 @@ class _Dim:
         )
 
 
-def diagonal_matrices(
-    builder: Builder,
-    tensor: FilterTensor,
-    axes: tuple[DgradAxis, DgradAxis],
-    dy_side: Side,
-) -> Buffer:
-    """Give [K, entries, M], entries in the order of the axes' entries of D, H and the taps of W."""
-    depth, height = axes
-    groups = tensor.groups[1] - tensor.groups[0]
-    channels = groups * (tensor.wide if dy_side == "wide" else tensor.narrow)
-    own = tensor.narrow if dy_side == "wide" else tensor.wide
-    lines = len(depth.entries()) * depth.rows, len(height.entries()) * height.rows
-    folds = depth.fold * height.fold
-    shape = (folds * channels, *lines, tensor.kernel[2], own)
-    filters = builder.allocate("w_own", shape, builder.dtype, "sbuf")
-    if depth.blocked or height.blocked:
-        builder.zero(filters.whole())
-    _load(builder, tensor, axes, dy_side, filters)
-    entries = len(depth.entries()) * len(height.entries()) * tensor.kernel[2]
-    columns = depth.rows * height.rows * groups * own
-    bank = builder.allocate("w_bank", (shape[0], entries, columns), builder.dtype, "sbuf")
-    mask = group_mask(builder, channels, groups, builder.dtype, folds)
-    _spread(builder, (bank, filters, mask), _dims(axes, tensor.kernel[2], groups, own))
-    return bank
+@dataclass(frozen=True, slots=True)
+class DiagonalFilters:
+    """The filters of one pack, and how rows of D and H lie in the matrices; dy_side: the side on partitions."""
 
+    builder: Builder
+    tensor: FilterTensor
+    depth: DgradAxis
+    height: DgradAxis
+    dy_side: Side
 
-def _load(
-    builder: Builder,
-    tensor: FilterTensor,
-    axes: tuple[DgradAxis, DgradAxis],
-    dy_side: Side,
-    filters: Buffer,
-) -> None:
-    """Load each row's filters to where its (entry, dx row) pairs want them."""
-    depth, height = axes
-    channels = filters.shape[0] // (depth.fold * height.fold)
-    for u_d, u_h in product(range(depth.fold), range(height.fold)):
-        first = (u_d * height.fold + u_h) * channels
-        for d, h in product(progressions(depth, u_d), progressions(height, u_h)):
-            runs = TapRun(0, d.count, d.tap_step), TapRun(1, h.count, h.tap_step)
-            whole = TapRun(2, tensor.kernel[2])
-            for (low, high), src in tensor.compact(dy_side, (d.tap, h.tap, 0), (*runs, whole)):
-                dst = filters[first + low : first + high, d.places, h.places]
-                builder.add(dma_copy(dst, src))
+    @property
+    def groups(self) -> int:
+        """Groups of the pack."""
+        return self.tensor.groups[1] - self.tensor.groups[0]
+
+    @property
+    def folds(self) -> int:
+        """Dy rows on partitions."""
+        return self.depth.fold * self.height.fold
+
+    @property
+    def channels(self) -> int:
+        """Dy channels of the pack."""
+        return self.groups * (self.tensor.wide if self.dy_side == "wide" else self.tensor.narrow)
+
+    @property
+    def own(self) -> int:
+        """Dx channels of a group."""
+        return self.tensor.narrow if self.dy_side == "wide" else self.tensor.wide
+
+    def load(self) -> Buffer:
+        """Load each row's own filters to where its (entry, dx row) pairs want them."""
+        depth, height = self.depth, self.height
+        lines = (len(axis.entries()) * axis.rows for axis in (depth, height))
+        k_w = self.tensor.kernel[2]
+        shape = (self.folds * self.channels, *lines, k_w, self.own)
+        filters = self.builder.allocate("w_own", shape, self.builder.dtype, "sbuf")
+        if depth.blocked or height.blocked:
+            self.builder.zero(filters.whole())
+        for u_d, u_h in product(range(depth.fold), range(height.fold)):
+            first = (u_d * height.fold + u_h) * self.channels
+            for d, h in product(progressions(depth, u_d), progressions(height, u_h)):
+                runs = (
+                    TapRun(0, d.count, d.tap_step),
+                    TapRun(1, h.count, h.tap_step),
+                    TapRun(2, k_w),
+                )
+                for (low, high), src in self.tensor.compact(self.dy_side, (d.tap, h.tap, 0), runs):
+                    dst = filters[first + low : first + high, d.places, h.places]
+                    self.builder.add(dma_copy(dst, src))
+        return filters
+
+    def spread(self, filters: Buffer) -> Buffer:
+        """Give [K, entries, M], entries in the order of the axes' entries of D, H and the taps of W."""
+        depth, height = self.depth, self.height
+        k_w = self.tensor.kernel[2]
+        entries = len(depth.entries()) * len(height.entries()) * k_w
+        columns = depth.rows * height.rows * self.groups * self.own
+        shape = (filters.shape[0], entries, columns)
+        bank = self.builder.allocate("w_bank", shape, self.builder.dtype, "sbuf")
+        mask = group_mask(self.builder, self.channels, self.groups, self.builder.dtype, self.folds)
+        dims = _dims((depth, height), k_w, self.groups, self.own)
+        _spread(self.builder, (bank, filters, mask), dims)
+        return bank
 
 
 def _dims(axes: tuple[DgradAxis, DgradAxis], k_w: int, groups: int, own: int) -> list[_Dim]:

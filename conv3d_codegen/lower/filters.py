@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING
 
 from conv3d_codegen.dtypes import dtype
-from conv3d_codegen.lower.diagonal import diagonal_matrices
+from conv3d_codegen.lower.diagonal import DiagonalFilters
 from conv3d_codegen.lower.groups import spread
 from conv3d_codegen.lower.tensors import Block, TapRun
 from conv3d_codegen.plan.schedule import STAGED_FILTERS
@@ -90,8 +91,6 @@ def prepare_filters(
 ) -> FilterBank:
     """Load, and turn where needed, the matrices of one pair of channel blocks."""
     tensor = source.tensor
-    if not tensor.is_dense and tensor.wide == 1:
-        return _diagonal_bank(builder, source)
     rows = all_rows(source)
     loader = _Loader(builder, source, dx_channels, dy_channels)
     positions = {row: number for number, row in enumerate(rows)}
@@ -110,14 +109,20 @@ def prepare_filters(
     return FilterBank(bank, positions, tensor.kernel[2], entries_last=False)
 
 
-def _diagonal_bank(builder: Builder, source: FilterSource) -> FilterBank:
-    """Build the matrices of a pack of groups that have one channel each on the wide side."""
-    depth, height = source.depth, source.height
+def diagonal_filters(builder: Builder, source: FilterSource) -> DiagonalFilters | None:
+    """Give the filters of a pack of groups that have one channel each on the wide side; None for others."""
+    if source.tensor.is_dense or source.tensor.wide > 1:
+        return None
     dy_side: Side = "narrow" if source.dx_side == "wide" else "wide"
-    bank = diagonal_matrices(builder, source.tensor, (depth, height), dy_side)
-    rows = (EntryRow(d, h) for d in depth.entries() for h in height.entries())
-    positions = {row: number for number, row in enumerate(rows)}
-    return FilterBank(bank, positions, source.tensor.kernel[2], entries_last=False)
+    return DiagonalFilters(builder, source.tensor, source.depth, source.height, dy_side)
+
+
+def diagonal_bank(diagonal: DiagonalFilters, loaded: Buffer) -> FilterBank:
+    """Build the matrices of a pack from its filters."""
+    rows = product(diagonal.depth.entries(), diagonal.height.entries())
+    positions = {EntryRow(d, h): number for number, (d, h) in enumerate(rows)}
+    k_w = diagonal.tensor.kernel[2]
+    return FilterBank(diagonal.spread(loaded), positions, k_w, entries_last=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,17 +34,17 @@ def lower(geometry: ConvGeometry, problem: Problem, schedule: Schedule) -> Progr
     builder.section("views", "HBM tensors in the shape that the schedule works on.")
     shaped = _shape(builder, geometry, problem, (*interface.parameters, *stored.values()))
     packs = list(problem.packs())
-    lowered: list[PackLowering] = []
-    pending = None
+    lowerings = []
     for groups, pack in packs:
         label = f"groups {groups[0]} to {groups[1] - 1}: " if len(packs) > 1 else ""
         tensors = _tensors(geometry, problem, shaped, groups)
-        lowering = PackLowering(builder, pack, schedule, tensors, geometry.out_dtype, label)
-        pending = lowering.run(pending, hands_on=groups[1] < problem.all_groups)
-        lowered.append(lowering)
+        lowerings.append(PackLowering(builder, pack, schedule, tensors, geometry.out_dtype, label))
+    pending = None
+    for lowering, following in zip(lowerings, [*lowerings[1:], None], strict=True):
+        pending = lowering.run(pending, following)
     if "db" in geometry.gradients and len(packs) > 1:
         builder.section("db", "Round and store the sums of all packs.")
-    for lowering in lowered:
+    for lowering in lowerings:
         if lowering.bgrad is not None:
             lowering.bgrad.store()
     return Program(

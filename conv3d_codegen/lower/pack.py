@@ -63,11 +63,19 @@ class PackLowering:
         self.wgrad = self._wgrad()
         self.bgrad = self._bgrad()
 
-    def run(self, pending: Contraction | None, *, hands_on: bool) -> Contraction | None:
+    def run(
+        self, pending: Contraction | None, following: PackLowering | None
+    ) -> Contraction | None:
         """Emit all sections; what the pack before has left to contract is woven with the first slab.
 
-        hands_on: whether this pack may leave its last contraction to the next one.
+        following: the next pack, which takes over the last contraction of this one.
         """
+        if following is not None:
+            self.section("load ahead", "Filters of these groups, if not yet there, and the next.")
+            for pack in (self, following):
+                if pack.dgrad is not None:
+                    pack.dgrad.load_ahead()
+        hands_on = following is not None
         passes = self._passes()
         for number, chains in enumerate(passes):
             is_last = number == len(passes) - 1
