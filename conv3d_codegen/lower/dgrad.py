@@ -101,7 +101,6 @@ class DgradLowering:
     dy_blocks: tuple[Range, ...]
     loaded: Buffer | None = None
     banks: dict[tuple[int, int], FilterBank] = field(default_factory=dict)
-    zeros: dict[tuple[int, ...], tuple[Buffer, Buffer]] = field(default_factory=dict)
 
     def load_ahead(self) -> None:
         """Load filters that are still to be spread out: they take little room, and what spreads them need not wait."""
@@ -274,22 +273,21 @@ class DgradLowering:
 
     def _open(self, landing: Buffer) -> None:
         """Start a tile that no single tap covers: 0 · 0 over all of it."""
-        shape = landing.shape[1:]
-        if shape not in self.zeros:
-            with self.builder.outside():
-                self.zeros[shape] = self._zero_operands(shape)
-        stationary, moving = self.zeros[shape]
+        stationary = self._zeros("zero_w", (1, 128))
+        moving = self._zeros("zero_x", (1, *landing.shape[1:]))
+        self.builder.comment("no single tap covers this tile: open it with 0 · 0")
         row = stationary[:, 0 : landing.shape[0]]
         self.builder.add(matmul(landing.whole(), row, moving.whole(), accumulate=False))
 
-    def _zero_operands(self, shape: tuple[int, ...]) -> tuple[Buffer, Buffer]:
-        builder = self.builder
-        builder.comment("no single tap covers a tile of this shape: open it with 0 · 0")
-        stationary = builder.allocate("zero_w", (1, 128), builder.dtype, "sbuf")
-        moving = builder.allocate("zero_x", (1, *shape), builder.dtype, "sbuf")
-        builder.zero(stationary.whole())
-        builder.zero(moving.whole())
-        return stationary, moving
+    def _zeros(self, stem: str, shape: tuple[int, ...]) -> Buffer:
+        """Give zeros that all tiles share."""
+
+        def build() -> Buffer:
+            zeros = self.builder.allocate(stem, shape, self.builder.dtype, "sbuf")
+            self.builder.zero(zeros.whole())
+            return zeros
+
+        return self.builder.once((stem, shape), build)
 
     def _out_view(self, out: Buffer, box: Box, tile: Tile) -> SliceView:
         """Where a tile's dx rows lie in the slab's output buffer."""
