@@ -15,7 +15,7 @@ from conv3d_codegen.plan.candidates import Pricing
 from conv3d_codegen.plan.estimate import balanced_tile
 from conv3d_codegen.plan.model import Candidate
 from conv3d_codegen.plan.rolling import Rolled, can_roll, roll
-from conv3d_codegen.plan.schedule import DgradPlan, Schedule, SlabPlan
+from conv3d_codegen.plan.schedule import STAGED_FILTERS, DgradPlan, Schedule, SlabPlan
 from conv3d_codegen.plan.wgrad_search import WgradSearch
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ Fold = tuple[int, int]
 # stays free of spills up to 200 KiB on trn2 (see TargetSpec.sbuf_bytes_per_partition).
 SBUF_BUDGET = 190 * 1024
 RESIDENT_FILTERS = 112 * 1024
-PASSES = (2, 3, 4, 8, 16, 32)
+PASSES = (2, 3, 4, 8, 16, 32, 64, 128, 256)
 DEAR = 1.5  # how much longer than its fastest schedule a kernel may take before more ways to cut it are tried
 TRIED_SLABS = 5  # of those that fit, largest first: smaller ones repeat more borders and sums
 PROMISING = 1.1  # times the best: ways to share and pack groups that are tried on more than their largest slabs
@@ -191,8 +191,8 @@ class _Search:
         for axes in self._row_modes():
             fold = axes[0].fold, axes[1].fold
             rows = axes[0].rows * axes[1].rows
-            in_block = min(dx_channels, 128 // rows)
-            block = min(channels, 128 // math.prod(fold))
+            in_block = min(dx_channels, 128 // rows, self._most_channels(axes, rows))
+            block = min(channels, 128 // math.prod(fold), self._most_channels(axes[2:], 1))
             plan = self._tiled(axes, in_block, block)
             work = self.pricing.dgrad_work(plan, self._whole(), block)
             found.append((work.busiest[1] + 0.1 * work.total, plan, fold, block))
@@ -200,6 +200,11 @@ class _Search:
         # The plain way, row by row, has the smallest matrices: it fits where others do not.
         kept = found[:3] + [row for row in found[3:] if _is_plain(row[1])]
         return [(plan, fold, block) for _, plan, fold, block in kept]
+
+    def _most_channels(self, axes: Sequence[DgradAxis], rows: int) -> int:
+        """Channels whose filters, of all taps of some axes, may lie in one partition at once."""
+        entries = math.prod(len(axis.entries()) for axis in axes)
+        return max(1, STAGED_FILTERS // 2 // (max(1, entries) * rows * self.pricing.item))
 
     def _row_modes(self) -> Iterator[tuple[DgradAxis, DgradAxis, DgradAxis]]:
         """Row by row, and where channels leave partitions or columns idle, blocks of rows along D and H."""
@@ -209,7 +214,11 @@ class _Search:
         yield next(modes(depth)), next(modes(height)), columns
         if min(self.problem.in_channels, self.problem.out_channels) > 64:
             return
+        # Channels-last dy is read by dw as it lies in HBM, row by row: folds are for windows alone.
+        unfolded = self.pricing.is_direct("wide" if self.problem.transposed else "narrow")
         for d, h in product(modes(depth), list(modes(height))):
+            if unfolded and d.fold * h.fold > 1:
+                continue
             blocked = d.blocked or h.blocked
             if blocked and self._fills(d, h):
                 yield d, h, columns
@@ -290,7 +299,11 @@ class _Search:
                 base,
                 wgrad=wgrad,
                 x_fold=x_fold,
-                x_block=min(self.problem.in_channels, 128 // math.prod(x_fold)),
+                x_block=min(
+                    self.problem.in_channels,
+                    128 // math.prod(x_fold),
+                    wgrad.moving_block if wgrad.moving == "wide" else 128,
+                ),
             )
             scored = self._roomiest(schedule, self.pricing.chains(wgrad))
             if scored is not None:

@@ -28,6 +28,7 @@ Sizes = tuple[int, int, int, int]
 Fold = tuple[int, int]
 
 KEPT = 3  # spreads of each kind that are priced in full
+TURNED_BYTES = 32 * 1024  # a share of SBUF for one position's rows of all taps
 MOST_AXES = 3  # axes on partitions: the free dims that one operand may have
 
 
@@ -102,9 +103,18 @@ class WgradSearch:
                 # taps shift rows only at stride 1.
                 if still <= 64 and problem.axes[axis].kernel > 1 and problem.axes[axis].stride == 1
             ]
-            for block in sorted({moved, min(moved, 128)}, reverse=True):
+            for block in sorted(self._moving_blocks(moving, moved), reverse=True):
                 for axis in (None, *packable):
                     yield replace(plan, stationary_axis=axis, moving_block=block)
+
+    def _moving_blocks(self, side: Side, channels: int) -> set[int]:
+        """All channels, one block of partitions, or few enough that the rows of all taps fit beside others."""
+        blocks = {channels, min(channels, 128)}
+        row = math.prod(self.pricing.problem.kernel) * self.pricing.item
+        room = max(1, TURNED_BYTES // row)
+        if side == "wide" and room < min(blocks):
+            blocks.add(room)
+        return blocks
 
     def _ranked(self, roles: WgradPlan, x_fold: Fold) -> Iterator[tuple[float, Sizes]]:
         """(rough time, lengths) of every way to spread the positions of a slab."""
@@ -124,8 +134,10 @@ class WgradSearch:
                 total = groups * w.counts.groups
                 if total > 128 or spread + (w.counts.groups > 1) > MOST_AXES:
                     continue
-                if roles.stationary_axis is not None and not self._neighbours(roles, (d, h, w)):
-                    continue
+                if roles.stationary_axis is not None:
+                    still_fold = self.dy_fold if roles.moving == "wide" else x_fold
+                    if not self._neighbours(roles, (d, h, w), still_fold):
+                        continue
                 most = max(most, total)
                 found.append((total, lanes, (d, h, w)))
         for total, lanes, row in found:
@@ -202,11 +214,16 @@ class WgradSearch:
             lengths = lengths[:3] + lengths[3:-4:2][:3] + lengths[-4:]
         return options + [_Spread(length, wgrad_counts(axis, size, length)) for length in lengths]
 
-    def _neighbours(self, roles: WgradPlan, row: tuple[_Spread, _Spread, _Spread]) -> bool:
-        """Whether the packed taps' entries are neighbours in the turned buffer (axis order W, D, H)."""
+    def _neighbours(
+        self, roles: WgradPlan, row: tuple[_Spread, _Spread, _Spread], still_fold: Fold
+    ) -> bool:
+        """Whether the packed taps' entries are neighbours in the turned buffer (axis order W, D, H).
+
+        A folded axis holds whole blocks of entries, so it never has just the one that neighbours allow between them.
+        """
         packed = roles.stationary_axis
         assert packed is not None
         if self.pricing.problem.axes[packed].dilation > 1 and row[packed].length != 1:
             return False
         inner = {1: (), 0: (1,), 2: (0, 1)}[packed]
-        return all(row[number].counts.plain_most == 1 for number in inner)
+        return all(row[n].counts.plain_most == 1 and still_fold[n] == 1 for n in inner)
