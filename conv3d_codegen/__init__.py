@@ -11,11 +11,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from conv3d_codegen.api import EmitOptions, Kernel
+    from conv3d_codegen.api import EmitOptions, Kernel, emit, plan
     from conv3d_codegen.calls import conv3d_bwd, use_pack
     from conv3d_codegen.errors import RequestError
     from conv3d_codegen.geometry import ConvGeometry
     from conv3d_codegen.packs import load_pack
+    from conv3d_codegen.planner.model import KernelPlan
     from conv3d_codegen.verify import VerifyReport, verify_geometry, verify_source
 
 __version__ = "0.1.0"
@@ -24,10 +25,13 @@ _HOMES = {
     "ConvGeometry": "geometry",
     "EmitOptions": "api",
     "Kernel": "api",
+    "KernelPlan": "planner.model",
     "RequestError": "errors",
     "VerifyReport": "verify",
     "conv3d_bwd": "calls",
+    "emit": "api",
     "load_pack": "packs",
+    "plan": "api",
     "use_pack": "calls",
     "verify_geometry": "verify",
     "verify_source": "verify",
@@ -37,11 +41,14 @@ __all__ = [
     "ConvGeometry",
     "EmitOptions",
     "Kernel",
+    "KernelPlan",
     "RequestError",
     "VerifyReport",
     "__version__",
     "conv3d_bwd",
+    "emit",
     "load_pack",
+    "plan",
     "use_pack",
     "verify_geometry",
     "verify_source",

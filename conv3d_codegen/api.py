@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from conv3d_codegen.emit.render import render_kernel
+from conv3d_codegen.emitter.render import render_kernel
 from conv3d_codegen.lower.budget import Lowered, lower_within_budget
 from conv3d_codegen.lower.kernel import lower
 from conv3d_codegen.lower.summary import summarize_buffers, summarize_sections
-from conv3d_codegen.plan.model import KernelPlan
-from conv3d_codegen.plan.options import EmitOptions
-from conv3d_codegen.plan.search import Choice
+from conv3d_codegen.planner.model import KernelPlan
+from conv3d_codegen.planner.options import EmitOptions
+from conv3d_codegen.planner.search import Choice
 from conv3d_codegen.program.makespan import makespan_ns
 from conv3d_codegen.program.price import engine_times
 from conv3d_codegen.program.program import count
@@ -22,7 +22,7 @@ from conv3d_codegen.targets import target
 
 if TYPE_CHECKING:
     from conv3d_codegen.geometry import ConvGeometry
-    from conv3d_codegen.plan.search import Scored
+    from conv3d_codegen.planner.search import Scored
     from conv3d_codegen.program.program import Program
 
 __all__ = ["EmitOptions", "Kernel", "emit", "plan"]

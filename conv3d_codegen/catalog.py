@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from conv3d_codegen import __version__
 from conv3d_codegen.api import emit
-from conv3d_codegen.emit.header import Header
+from conv3d_codegen.emitter.header import Header
 from conv3d_codegen.errors import RequestError
 from conv3d_codegen.files import read_text, write_product
 from conv3d_codegen.geometry import ConvGeometry

@@ -16,7 +16,7 @@ from conv3d_codegen.cache import FileInfo, KernelInfo, StoredKernel, recipe
 if TYPE_CHECKING:
     from conv3d_codegen.api import Kernel
     from conv3d_codegen.geometry import ConvGeometry
-    from conv3d_codegen.plan.options import EmitOptions
+    from conv3d_codegen.planner.options import EmitOptions
 
 GENERATOR = f"conv3d_codegen {__version__}"
 
@@ -39,7 +39,7 @@ def summarize(kernel: Kernel) -> dict[str, Any]:
     """Return the numbers of a plan that tables show and comparisons start with."""
     plan = kernel.plan
     counts = plan.counts
-    header = import_module("conv3d_codegen.emit.header").Header(plan)
+    header = import_module("conv3d_codegen.emitter.header").Header(plan)
     return {
         "plan": header.plan_digest,
         "instructions": counts.instructions,

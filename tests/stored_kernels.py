@@ -11,7 +11,7 @@ from conv3d_codegen.geometry import ConvGeometry
 from conv3d_codegen.layers import Layer
 from conv3d_codegen.packs.workers import Failure
 from conv3d_codegen.packs.write import pack_member, write_pack
-from conv3d_codegen.plan.options import EmitOptions
+from conv3d_codegen.planner.options import EmitOptions
 
 if TYPE_CHECKING:
     from pathlib import Path

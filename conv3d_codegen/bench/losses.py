@@ -12,7 +12,7 @@ from conv3d_codegen.targets import target
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from conv3d_codegen.plan.model import KernelPlan
+    from conv3d_codegen.planner.model import KernelPlan
     from conv3d_codegen.simulator import SimulationResult
 
 

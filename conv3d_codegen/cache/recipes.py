@@ -14,7 +14,7 @@ from conv3d_codegen.targets import target
 
 if TYPE_CHECKING:
     from conv3d_codegen.geometry import ConvGeometry
-    from conv3d_codegen.plan.options import EmitOptions
+    from conv3d_codegen.planner.options import EmitOptions
     from conv3d_codegen.targets import TargetSpec
 
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Self
 
 from conv3d_codegen.geometry import ConvGeometry
-from conv3d_codegen.plan.options import EmitOptions
+from conv3d_codegen.planner.options import EmitOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

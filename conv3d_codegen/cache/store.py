@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from conv3d_codegen.cache.records import Artifact, KernelInfo, StoredKernel
     from conv3d_codegen.geometry import ConvGeometry
-    from conv3d_codegen.plan.options import EmitOptions
+    from conv3d_codegen.planner.options import EmitOptions
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from conv3d_codegen.cache import KernelCache
 from conv3d_codegen.emission import emit_stored
 from conv3d_codegen.packs import installed_packs
-from conv3d_codegen.plan.options import EmitOptions
+from conv3d_codegen.planner.options import EmitOptions
 
 if TYPE_CHECKING:
     from conv3d_codegen.geometry import ConvGeometry

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from conv3d_codegen.plan.options import EmitOptions
+from conv3d_codegen.planner.options import EmitOptions
 from conv3d_codegen.simulator.signatures import known_versions
 
 if TYPE_CHECKING:

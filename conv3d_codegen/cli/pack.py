@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from conv3d_codegen.packs.manifest import PackEntry
     from conv3d_codegen.packs.merge import Preference
     from conv3d_codegen.packs.pack import Pack
-    from conv3d_codegen.plan.options import EmitOptions
+    from conv3d_codegen.planner.options import EmitOptions
 
 a_path = click.Path(path_type=Path)
 output_option = click.option("-o", "--output", type=a_path, required=True, metavar="FILE")

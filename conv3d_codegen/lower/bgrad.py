@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from conv3d_codegen.lower.cores import add_other_core
 from conv3d_codegen.lower.windows import Box
-from conv3d_codegen.plan.blocks import ceil_div, split_even, split_upto
+from conv3d_codegen.planner.blocks import ceil_div, split_even, split_upto
 from conv3d_codegen.program.instructions import dma_copy, reduce_add, tensor_add
 
 if TYPE_CHECKING:

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 
 from conv3d_codegen.errors import RequestError, TextTooLong
 from conv3d_codegen.lower.kernel import lower
-from conv3d_codegen.plan.model import ROLLED_SINCE
-from conv3d_codegen.plan.problem import problems_of
-from conv3d_codegen.plan.rolling import can_roll
-from conv3d_codegen.plan.search import SBUF_BUDGET, choose
+from conv3d_codegen.planner.model import ROLLED_SINCE
+from conv3d_codegen.planner.problem import problems_of
+from conv3d_codegen.planner.rolling import can_roll
+from conv3d_codegen.planner.search import SBUF_BUDGET, choose
 from conv3d_codegen.program.program import count
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from conv3d_codegen.geometry import ConvGeometry
-    from conv3d_codegen.plan.options import EmitOptions
-    from conv3d_codegen.plan.search import Choice
+    from conv3d_codegen.planner.options import EmitOptions
+    from conv3d_codegen.planner.search import Choice
     from conv3d_codegen.program.program import Program, ProgramCounts
 
 # What a next estimate aims at, as a share of the budget, after one that came out too low.

@@ -15,7 +15,7 @@ from conv3d_codegen.program.views import Buffer
 
 if TYPE_CHECKING:
     from conv3d_codegen.lower.builder import Builder
-    from conv3d_codegen.plan.problem import Problem
+    from conv3d_codegen.planner.problem import Problem
 
 
 def select_outputs(

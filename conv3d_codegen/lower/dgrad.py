@@ -21,7 +21,7 @@ from conv3d_codegen.lower.filters import (
     prepare_filters,
 )
 from conv3d_codegen.lower.windows import Box
-from conv3d_codegen.plan.blocks import split_upto
+from conv3d_codegen.planner.blocks import split_upto
 from conv3d_codegen.program.instructions import dma_copy, matmul
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from conv3d_codegen.lower.filters import FilterBank, FilterSource
     from conv3d_codegen.lower.tensors import Activation
     from conv3d_codegen.lower.windows import Window
-    from conv3d_codegen.plan.axes import BlockPhase, DgradAxis
-    from conv3d_codegen.plan.schedule import DgradPlan
+    from conv3d_codegen.planner.axes import BlockPhase, DgradAxis
+    from conv3d_codegen.planner.schedule import DgradPlan
     from conv3d_codegen.program.views import Buffer, SliceView
 
 Range = tuple[int, int]

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 
 from conv3d_codegen.lower.groups import group_mask
 from conv3d_codegen.lower.tensors import TapRun
-from conv3d_codegen.plan.progressions import progressions
+from conv3d_codegen.planner.progressions import progressions
 from conv3d_codegen.program.instructions import dma_copy, tensor_multiply
 
 if TYPE_CHECKING:
     from conv3d_codegen.lower.builder import Builder
     from conv3d_codegen.lower.tensors import FilterTensor
-    from conv3d_codegen.plan.axes import DgradAxis
-    from conv3d_codegen.plan.schedule import Side
+    from conv3d_codegen.planner.axes import DgradAxis
+    from conv3d_codegen.planner.schedule import Side
     from conv3d_codegen.program.views import Buffer
 
 FREE_DIMS = 3  # of an operand of tensor_tensor

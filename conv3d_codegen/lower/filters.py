@@ -21,7 +21,7 @@ from conv3d_codegen.dtypes import dtype
 from conv3d_codegen.lower.diagonal import DiagonalFilters
 from conv3d_codegen.lower.groups import spread
 from conv3d_codegen.lower.tensors import Block, TapRun
-from conv3d_codegen.plan.schedule import STAGED_FILTERS
+from conv3d_codegen.planner.schedule import STAGED_FILTERS
 from conv3d_codegen.program.instructions import dma_copy, transpose
 from conv3d_codegen.program.program import PSUM_BANK_BYTES
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from conv3d_codegen.lower.builder import Builder
     from conv3d_codegen.lower.tensors import FilterTensor
-    from conv3d_codegen.plan.axes import BlockTap, DgradAxis
-    from conv3d_codegen.plan.schedule import Side
+    from conv3d_codegen.planner.axes import BlockTap, DgradAxis
+    from conv3d_codegen.planner.schedule import Side
     from conv3d_codegen.program.views import Buffer, SliceView, View
 
 Range = tuple[int, int]

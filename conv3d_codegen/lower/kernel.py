@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from conv3d_codegen.geometry import ConvGeometry
-    from conv3d_codegen.plan.problem import Problem
-    from conv3d_codegen.plan.schedule import Schedule
+    from conv3d_codegen.planner.problem import Problem
+    from conv3d_codegen.planner.schedule import Schedule
 
 Range = tuple[int, int]
 

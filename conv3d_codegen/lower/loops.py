@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from conv3d_codegen.plan.grid import slab_steps
+from conv3d_codegen.planner.grid import slab_steps
 from conv3d_codegen.program.instructions import dma_copy, iota
 from conv3d_codegen.program.program import Loop
 from conv3d_codegen.program.views import RunTimeOffset
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from conv3d_codegen.lower.builder import Builder
     from conv3d_codegen.lower.tensors import Activation, Tensors
-    from conv3d_codegen.plan.grid import Index, SlabGroup
-    from conv3d_codegen.plan.problem import Problem
-    from conv3d_codegen.plan.schedule import Schedule
+    from conv3d_codegen.planner.grid import Index, SlabGroup
+    from conv3d_codegen.planner.problem import Problem
+    from conv3d_codegen.planner.schedule import Schedule
     from conv3d_codegen.program.views import Buffer
 
 Lanes = tuple[tuple[int, int], ...]  # (iterations, elements per step) of each axis, outermost first

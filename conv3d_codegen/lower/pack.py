@@ -15,9 +15,9 @@ from conv3d_codegen.lower.tap_rows import TapRows
 from conv3d_codegen.lower.wgrad import WgradLowering
 from conv3d_codegen.lower.wgrad_result import ResultWriter
 from conv3d_codegen.lower.windows import load_window
-from conv3d_codegen.plan.blocks import channel_blocks
-from conv3d_codegen.plan.correlation import correlation_axis
-from conv3d_codegen.plan.grid import slab_groups
+from conv3d_codegen.planner.blocks import channel_blocks
+from conv3d_codegen.planner.correlation import correlation_axis
+from conv3d_codegen.planner.grid import slab_groups
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from conv3d_codegen.lower.tap_chains import Chain
     from conv3d_codegen.lower.tensors import Activation, Tensors
     from conv3d_codegen.lower.windows import Box, Window
-    from conv3d_codegen.plan.grid import Index, SlabGroup
-    from conv3d_codegen.plan.problem import Problem
-    from conv3d_codegen.plan.schedule import Schedule, Side
+    from conv3d_codegen.planner.grid import Index, SlabGroup
+    from conv3d_codegen.planner.problem import Problem
+    from conv3d_codegen.planner.schedule import Schedule, Side
 
 
 class PackLowering:

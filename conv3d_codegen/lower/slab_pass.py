@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from conv3d_codegen.lower.tap_chains import Chain
     from conv3d_codegen.lower.turned import Turned
     from conv3d_codegen.lower.windows import Box, Window
-    from conv3d_codegen.plan.grid import Index, SlabGroup
-    from conv3d_codegen.plan.schedule import Side
+    from conv3d_codegen.planner.grid import Index, SlabGroup
+    from conv3d_codegen.planner.schedule import Side
     from conv3d_codegen.program.program import Item
 
 

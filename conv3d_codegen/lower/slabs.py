@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from conv3d_codegen.lower.windows import Box
-from conv3d_codegen.plan.grid import AxisCuts
+from conv3d_codegen.planner.grid import AxisCuts
 
 if TYPE_CHECKING:
-    from conv3d_codegen.plan.grid import Index
-    from conv3d_codegen.plan.problem import Problem
-    from conv3d_codegen.plan.schedule import SlabPlan
+    from conv3d_codegen.planner.grid import Index
+    from conv3d_codegen.planner.problem import Problem
+    from conv3d_codegen.planner.schedule import SlabPlan
 
 NOTHING = Box((0, 0), (0, 0), (0, 0), (0, 0))
 

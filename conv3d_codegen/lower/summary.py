@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from conv3d_codegen.plan.model import BufferSummary, SectionSummary
+from conv3d_codegen.planner.model import BufferSummary, SectionSummary
 
 if TYPE_CHECKING:
     from conv3d_codegen.program.program import Program

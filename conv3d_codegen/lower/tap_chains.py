@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING
 
-from conv3d_codegen.plan.blocks import channel_blocks, split_even, split_upto
+from conv3d_codegen.planner.blocks import channel_blocks, split_even, split_upto
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from conv3d_codegen.plan.correlation import CorrelationAxis
-    from conv3d_codegen.plan.schedule import WgradPlan
+    from conv3d_codegen.planner.correlation import CorrelationAxis
+    from conv3d_codegen.planner.schedule import WgradPlan
 
 Range = tuple[int, int]
 Axes = tuple["CorrelationAxis", "CorrelationAxis", "CorrelationAxis"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from conv3d_codegen.plan.schedule import Side
+    from conv3d_codegen.planner.schedule import Side
     from conv3d_codegen.program.views import Buffer, View
 
 Range = tuple[int, int]

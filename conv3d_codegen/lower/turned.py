@@ -14,7 +14,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from conv3d_codegen.dtypes import dtype
-from conv3d_codegen.plan.blocks import split_upto
+from conv3d_codegen.planner.blocks import split_upto
 from conv3d_codegen.program.instructions import transpose
 from conv3d_codegen.program.program import PSUM_BANK_BYTES
 

@@ -20,7 +20,7 @@ from conv3d_codegen.lower.direct import load_spread
 from conv3d_codegen.lower.tap_chains import Chain, cut_chains
 from conv3d_codegen.lower.turned import Spread, turn
 from conv3d_codegen.lower.windows import Box
-from conv3d_codegen.plan.blocks import ceil_div
+from conv3d_codegen.planner.blocks import ceil_div
 from conv3d_codegen.program.instructions import matmul, tensor_add
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from conv3d_codegen.lower.turned import Turned
     from conv3d_codegen.lower.wgrad_result import ResultWriter
     from conv3d_codegen.lower.windows import Window
-    from conv3d_codegen.plan.correlation import CorrelationAxis
-    from conv3d_codegen.plan.schedule import Side, WgradPlan
+    from conv3d_codegen.planner.correlation import CorrelationAxis
+    from conv3d_codegen.planner.schedule import Side, WgradPlan
     from conv3d_codegen.program.views import Buffer
 
 Range = tuple[int, int]

@@ -13,7 +13,7 @@ from conv3d_codegen.lower.channels_last import MIN_TURNED_BYTES
 from conv3d_codegen.lower.cores import add_other_core
 from conv3d_codegen.lower.groups import gather
 from conv3d_codegen.lower.tensors import Block, TapRun
-from conv3d_codegen.plan.blocks import split_upto
+from conv3d_codegen.planner.blocks import split_upto
 from conv3d_codegen.program.instructions import dma_copy, transpose
 from conv3d_codegen.program.program import PSUM_BANK_BYTES
 from conv3d_codegen.program.views import SliceView, Span
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from conv3d_codegen.lower.tap_chains import Chain
     from conv3d_codegen.lower.tap_rows import TapRows
     from conv3d_codegen.lower.tensors import FilterTensor
-    from conv3d_codegen.plan.correlation import CorrelationAxis
-    from conv3d_codegen.plan.schedule import Side
+    from conv3d_codegen.planner.correlation import CorrelationAxis
+    from conv3d_codegen.planner.schedule import Side
     from conv3d_codegen.program.views import Buffer
 
 T = TypeVar("T")

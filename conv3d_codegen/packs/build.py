@@ -14,7 +14,7 @@ from conv3d_codegen.packs.manifest import Manifest
 from conv3d_codegen.packs.pack import load_pack
 from conv3d_codegen.packs.workers import Failure, emit_all
 from conv3d_codegen.packs.write import pack_entry, pack_member, write_pack
-from conv3d_codegen.plan.options import EmitOptions
+from conv3d_codegen.planner.options import EmitOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

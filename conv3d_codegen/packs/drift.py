@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from conv3d_codegen.geometry import ConvGeometry
     from conv3d_codegen.packs.pack import Pack
-    from conv3d_codegen.plan.options import EmitOptions
+    from conv3d_codegen.planner.options import EmitOptions
 
 
 def find_drift(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from conv3d_codegen.cache import StoredKernel
     from conv3d_codegen.geometry import ConvGeometry
-    from conv3d_codegen.plan.options import EmitOptions
+    from conv3d_codegen.planner.options import EmitOptions
 
     Outcome = tuple[ConvGeometry, StoredKernel | "Failure"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from conv3d_codegen.emit.header import Header
+from conv3d_codegen.emitter.header import Header
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from conv3d_codegen.plan.model import KernelPlan, SectionSummary
+    from conv3d_codegen.planner.model import KernelPlan, SectionSummary
 
 SHOWN_CANDIDATES = 12
 

@@ -17,7 +17,7 @@ from stored_kernels import OPTIONS, geometry, stored
 
 if TYPE_CHECKING:
     from conv3d_codegen.geometry import ConvGeometry
-    from conv3d_codegen.plan.options import EmitOptions
+    from conv3d_codegen.planner.options import EmitOptions
 
 PROCESSES = 16
 KEYS = 8

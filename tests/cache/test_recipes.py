@@ -15,7 +15,7 @@ from conv3d_codegen import sources
 from conv3d_codegen.cache import recipe
 from conv3d_codegen.cache.recipes import digest, plain
 from conv3d_codegen.geometry import ConvGeometry
-from conv3d_codegen.plan.options import EmitOptions
+from conv3d_codegen.planner.options import EmitOptions
 from conv3d_codegen.targets import TARGETS, TargetSpec
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from conv3d_codegen.geometry import ConvGeometry
-    from conv3d_codegen.plan.options import EmitOptions
+    from conv3d_codegen.planner.options import EmitOptions
 
 PROBLEM = geometry()
 KERNEL = stored(PROBLEM)

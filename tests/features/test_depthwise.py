@@ -14,8 +14,8 @@ from conv3d_codegen.bench.measure import measure, with_batch
 from conv3d_codegen.dtypes import dtype
 from conv3d_codegen.geometry import AxisGeometry, ConvGeometry
 from conv3d_codegen.layers import bench_layers, select_layer
-from conv3d_codegen.plan.axes import dgrad_axis, forward_axis
-from conv3d_codegen.plan.progressions import progressions
+from conv3d_codegen.planner.axes import dgrad_axis, forward_axis
+from conv3d_codegen.planner.progressions import progressions
 from conv3d_codegen.targets import cost, target
 from conv3d_codegen.verify import verify_geometry
 from exactness import assert_exact

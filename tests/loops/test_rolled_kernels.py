@@ -11,12 +11,12 @@ import pytest
 from conv3d_codegen.api import EmitOptions, emit, plan
 from conv3d_codegen.geometry import ConvGeometry
 from conv3d_codegen.lower import budget
-from conv3d_codegen.plan.problem import problems_of
-from conv3d_codegen.plan.search import choose, priced
+from conv3d_codegen.planner.problem import problems_of
+from conv3d_codegen.planner.search import choose, priced
 from conv3d_codegen.verify import verify_geometry, verify_source
 
 if TYPE_CHECKING:
-    from conv3d_codegen.plan.search import Choice, Scored
+    from conv3d_codegen.planner.search import Choice, Scored
 
 BASE = ConvGeometry(
     batch=1,

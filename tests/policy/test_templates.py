@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from jinja2 import meta
 
-from conv3d_codegen.emit.environment import environment
+from conv3d_codegen.emitter.environment import environment
 
 ROOT = "kernel.py.jinja"
 NAMES = environment().list_templates()

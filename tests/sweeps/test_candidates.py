@@ -11,14 +11,14 @@ import pytest
 
 from conv3d_codegen.api import EmitOptions, emit_scored
 from conv3d_codegen.geometry import ConvGeometry
-from conv3d_codegen.plan import search
-from conv3d_codegen.plan.problem import problems_of
+from conv3d_codegen.planner import search
+from conv3d_codegen.planner.problem import problems_of
 from conv3d_codegen.verify import verify_source
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
 
-    from conv3d_codegen.plan.search import Scored
+    from conv3d_codegen.planner.search import Scored
 
 shaped = ConvGeometry.from_shapes
 SMALL = {

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from conv3d_codegen.emit.environment import environment
-from conv3d_codegen.emit.header import Header
+from conv3d_codegen.emitter.environment import environment
+from conv3d_codegen.emitter.header import Header
 
 if TYPE_CHECKING:
-    from conv3d_codegen.plan.model import KernelPlan
+    from conv3d_codegen.planner.model import KernelPlan
     from conv3d_codegen.program.program import Program
 
 

@@ -12,17 +12,17 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING
 
-from conv3d_codegen.plan.blocks import ceil_div
-from conv3d_codegen.plan.correlation import correlation_axis
-from conv3d_codegen.plan.estimate import wgrad_counts
-from conv3d_codegen.plan.schedule import WgradPlan
+from conv3d_codegen.planner.blocks import ceil_div
+from conv3d_codegen.planner.correlation import correlation_axis
+from conv3d_codegen.planner.estimate import wgrad_counts
+from conv3d_codegen.planner.schedule import WgradPlan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from conv3d_codegen.plan.candidates import Pricing
-    from conv3d_codegen.plan.estimate import WgradCounts
-    from conv3d_codegen.plan.schedule import Side
+    from conv3d_codegen.planner.candidates import Pricing
+    from conv3d_codegen.planner.estimate import WgradCounts
+    from conv3d_codegen.planner.schedule import Side
 
 Sizes = tuple[int, int, int, int]
 Fold = tuple[int, int]

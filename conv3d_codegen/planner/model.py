@@ -13,9 +13,9 @@ from conv3d_codegen.targets import target
 
 if TYPE_CHECKING:
     from conv3d_codegen.geometry import ConvGeometry
-    from conv3d_codegen.plan.options import EmitOptions
-    from conv3d_codegen.plan.problem import Problem
-    from conv3d_codegen.plan.schedule import Schedule
+    from conv3d_codegen.planner.options import EmitOptions
+    from conv3d_codegen.planner.problem import Problem
+    from conv3d_codegen.planner.schedule import Schedule
     from conv3d_codegen.program.price import EngineTimes
     from conv3d_codegen.program.program import ProgramCounts
 

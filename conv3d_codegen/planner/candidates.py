@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from conv3d_codegen.dtypes import dtype
-from conv3d_codegen.plan.blocks import ceil_div
-from conv3d_codegen.plan.estimate import Work
-from conv3d_codegen.plan.price_transfers import TransferPrices
-from conv3d_codegen.plan.schedule import STAGED_FILTERS
+from conv3d_codegen.planner.blocks import ceil_div
+from conv3d_codegen.planner.estimate import Work
+from conv3d_codegen.planner.price_transfers import TransferPrices
+from conv3d_codegen.planner.schedule import STAGED_FILTERS
 
 if TYPE_CHECKING:
-    from conv3d_codegen.plan.schedule import Schedule
+    from conv3d_codegen.planner.schedule import Schedule
 
 
 @dataclass(frozen=True)

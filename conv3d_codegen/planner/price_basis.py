@@ -9,13 +9,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from conv3d_codegen.dtypes import compute_dtype, dtype
-from conv3d_codegen.plan.estimate import Prices
+from conv3d_codegen.planner.estimate import Prices
 from conv3d_codegen.targets import target
 
 if TYPE_CHECKING:
     from conv3d_codegen.geometry import ConvGeometry
-    from conv3d_codegen.plan.problem import Problem
-    from conv3d_codegen.plan.schedule import Side
+    from conv3d_codegen.planner.problem import Problem
+    from conv3d_codegen.planner.schedule import Side
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from conv3d_codegen.geometry import AxisGeometry
 from conv3d_codegen.maps import axis_map
-from conv3d_codegen.plan.blocks import split_even
+from conv3d_codegen.planner.blocks import split_even
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from conv3d_codegen.plan.axes import DgradAxis
+    from conv3d_codegen.planner.axes import DgradAxis
 
 # Bytes per partition of filters that are loaded before they are turned; more of them follow in turn.
 STAGED_FILTERS = 48 * 1024

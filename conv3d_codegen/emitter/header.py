@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from conv3d_codegen.geometry.layouts import at_rank
 from conv3d_codegen.maps import describe_maps
-from conv3d_codegen.plan.options import EmitOptions
+from conv3d_codegen.planner.options import EmitOptions
 from conv3d_codegen.targets import target
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from conv3d_codegen.plan.model import KernelPlan
-    from conv3d_codegen.plan.schedule import Side
+    from conv3d_codegen.planner.model import KernelPlan
+    from conv3d_codegen.planner.schedule import Side
 
 _MATHS = {
     "dx": "dx[n, ci, i] = sum over t, co of w[t, ci, co] * dy[n, co, o]   where i + p = o*s + t*d",

@@ -7,7 +7,7 @@ from functools import cache
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from conv3d_codegen.emit.text import call_text, dtype_text, keyword_texts
+from conv3d_codegen.emitter.text import call_text, dtype_text, keyword_texts
 from conv3d_codegen.sources import template_root
 
 

@@ -7,15 +7,15 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from conv3d_codegen.plan.blocks import ceil_div, channel_blocks, split_even, split_upto
-from conv3d_codegen.plan.correlation import correlation_axis
-from conv3d_codegen.plan.estimate import BANK_COLUMNS, Work, wgrad_counts
-from conv3d_codegen.plan.price_groups import GroupPrices
+from conv3d_codegen.planner.blocks import ceil_div, channel_blocks, split_even, split_upto
+from conv3d_codegen.planner.correlation import correlation_axis
+from conv3d_codegen.planner.estimate import BANK_COLUMNS, Work, wgrad_counts
+from conv3d_codegen.planner.price_groups import GroupPrices
 
 if TYPE_CHECKING:
-    from conv3d_codegen.plan.correlation import CorrelationAxis
-    from conv3d_codegen.plan.estimate import WgradCounts
-    from conv3d_codegen.plan.schedule import Schedule, WgradPlan
+    from conv3d_codegen.planner.correlation import CorrelationAxis
+    from conv3d_codegen.planner.estimate import WgradCounts
+    from conv3d_codegen.planner.schedule import Schedule, WgradPlan
 
 Sizes = tuple[int, int, int, int]
 Fold = tuple[int, int]

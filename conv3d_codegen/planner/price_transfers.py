@@ -7,13 +7,13 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from conv3d_codegen.plan.blocks import ceil_div
-from conv3d_codegen.plan.estimate import Work
-from conv3d_codegen.plan.price_dgrad import DgradPrices
-from conv3d_codegen.plan.price_wgrad import WgradPrices
+from conv3d_codegen.planner.blocks import ceil_div
+from conv3d_codegen.planner.estimate import Work
+from conv3d_codegen.planner.price_dgrad import DgradPrices
+from conv3d_codegen.planner.price_wgrad import WgradPrices
 
 if TYPE_CHECKING:
-    from conv3d_codegen.plan.schedule import Schedule
+    from conv3d_codegen.planner.schedule import Schedule
 
 
 @dataclass(frozen=True)

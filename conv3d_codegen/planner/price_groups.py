@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING
 
-from conv3d_codegen.plan.blocks import ceil_div
-from conv3d_codegen.plan.estimate import Work
-from conv3d_codegen.plan.price_basis import PriceBasis
-from conv3d_codegen.plan.progressions import progressions
+from conv3d_codegen.planner.blocks import ceil_div
+from conv3d_codegen.planner.estimate import Work
+from conv3d_codegen.planner.price_basis import PriceBasis
+from conv3d_codegen.planner.progressions import progressions
 
 if TYPE_CHECKING:
-    from conv3d_codegen.plan.axes import DgradAxis
-    from conv3d_codegen.plan.schedule import DgradPlan, WgradPlan
+    from conv3d_codegen.planner.axes import DgradAxis
+    from conv3d_codegen.planner.schedule import DgradPlan, WgradPlan
 
 
 @dataclass(frozen=True)

@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING
 
-from conv3d_codegen.plan.blocks import ceil_div
-from conv3d_codegen.plan.correlation import correlation_axis
+from conv3d_codegen.planner.blocks import ceil_div
+from conv3d_codegen.planner.correlation import correlation_axis
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from conv3d_codegen.geometry import AxisGeometry
-    from conv3d_codegen.plan.axes import DgradAxis
-    from conv3d_codegen.plan.correlation import CorrelationAxis
-    from conv3d_codegen.plan.problem import Problem
-    from conv3d_codegen.plan.schedule import Schedule
+    from conv3d_codegen.planner.axes import DgradAxis
+    from conv3d_codegen.planner.correlation import CorrelationAxis
+    from conv3d_codegen.planner.problem import Problem
+    from conv3d_codegen.planner.schedule import Schedule
 
 Range = tuple[int, int]
 Index = tuple[int, int, int, int]

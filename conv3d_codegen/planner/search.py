@@ -9,23 +9,23 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from conv3d_codegen.errors import RequestError
-from conv3d_codegen.plan.axes import dgrad_axis, forward_axis
-from conv3d_codegen.plan.blocks import ceil_div
-from conv3d_codegen.plan.candidates import Pricing
-from conv3d_codegen.plan.estimate import balanced_tile
-from conv3d_codegen.plan.model import Candidate
-from conv3d_codegen.plan.rolling import Rolled, can_roll, roll
-from conv3d_codegen.plan.schedule import STAGED_FILTERS, DgradPlan, Schedule, SlabPlan
-from conv3d_codegen.plan.wgrad_search import WgradSearch
+from conv3d_codegen.planner.axes import dgrad_axis, forward_axis
+from conv3d_codegen.planner.blocks import ceil_div
+from conv3d_codegen.planner.candidates import Pricing
+from conv3d_codegen.planner.estimate import balanced_tile
+from conv3d_codegen.planner.model import Candidate
+from conv3d_codegen.planner.rolling import Rolled, can_roll, roll
+from conv3d_codegen.planner.schedule import STAGED_FILTERS, DgradPlan, Schedule, SlabPlan
+from conv3d_codegen.planner.wgrad_search import WgradSearch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from conv3d_codegen.geometry import AxisGeometry, ConvGeometry
-    from conv3d_codegen.plan.axes import DgradAxis
-    from conv3d_codegen.plan.estimate import Work
-    from conv3d_codegen.plan.options import EmitOptions
-    from conv3d_codegen.plan.problem import Problem
+    from conv3d_codegen.planner.axes import DgradAxis
+    from conv3d_codegen.planner.estimate import Work
+    from conv3d_codegen.planner.options import EmitOptions
+    from conv3d_codegen.planner.problem import Problem
 
 Sizes = tuple[int, int, int, int]
 Fold = tuple[int, int]
@@ -214,8 +214,8 @@ class _Search:
         yield next(modes(depth)), next(modes(height)), columns
         if min(self.problem.in_channels, self.problem.out_channels) > 64:
             return
-        # Channels-last dy is read by dw as it lies in HBM, row by row: folds are for windows alone.
-        unfolded = self.pricing.is_direct("wide" if self.problem.transposed else "narrow")
+        # With channels last dw reads x row by row as it lies in HBM, and folded rows of dy do not meet it.
+        unfolded = self.geometry.layout == "NDHWC"
         for d, h in product(modes(depth), list(modes(height))):
             if unfolded and d.fold * h.fold > 1:
                 continue

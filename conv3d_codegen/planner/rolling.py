@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from conv3d_codegen.plan.grid import axis_runs
-from conv3d_codegen.plan.model import ROLLED_SINCE
+from conv3d_codegen.planner.grid import axis_runs
+from conv3d_codegen.planner.model import ROLLED_SINCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from conv3d_codegen.plan.estimate import Work
-    from conv3d_codegen.plan.options import EmitOptions
-    from conv3d_codegen.plan.problem import Problem
-    from conv3d_codegen.plan.schedule import Schedule
+    from conv3d_codegen.planner.estimate import Work
+    from conv3d_codegen.planner.options import EmitOptions
+    from conv3d_codegen.planner.problem import Problem
+    from conv3d_codegen.planner.schedule import Schedule
 
 # Distances of all iterations lie in one partition on their way to HBM, 4 bytes each.
 MOST_ITERATIONS = 16384
@@ -68,7 +68,7 @@ def _loops(problem: Problem, schedule: Schedule, work: Work, passes: int) -> Ite
             kinds = math.prod(
                 len(run) if number in rolled else sum(run) for number, run in enumerate(runs)
             )
-            # Runs of one slab share an iteration: see plan.grid.slab_groups.
+            # Runs of one slab share an iteration: see planner.grid.slab_groups.
             meetings = passes * math.prod(sum(set(runs[number])) for number in rolled)
             repeated = (work.instructions - work.once) / slabs
             yield Rolled(

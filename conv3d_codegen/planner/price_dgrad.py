@@ -7,13 +7,13 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from conv3d_codegen.plan.blocks import ceil_div
-from conv3d_codegen.plan.estimate import BANK_COLUMNS, Work, dgrad_counts
-from conv3d_codegen.plan.price_groups import GroupPrices
+from conv3d_codegen.planner.blocks import ceil_div
+from conv3d_codegen.planner.estimate import BANK_COLUMNS, Work, dgrad_counts
+from conv3d_codegen.planner.price_groups import GroupPrices
 
 if TYPE_CHECKING:
-    from conv3d_codegen.plan.estimate import DgradCounts
-    from conv3d_codegen.plan.schedule import DgradPlan, Schedule
+    from conv3d_codegen.planner.estimate import DgradCounts
+    from conv3d_codegen.planner.schedule import DgradPlan, Schedule
 
 Sizes = tuple[int, int, int, int]
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from conv3d_codegen.plan.axes import DgradAxis
+    from conv3d_codegen.planner.axes import DgradAxis
 
 
 @dataclass(frozen=True, slots=True)

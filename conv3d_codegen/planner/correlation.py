@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from conv3d_codegen.geometry import AxisGeometry
-    from conv3d_codegen.plan.schedule import Side
+    from conv3d_codegen.planner.schedule import Side
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from conv3d_codegen.dtypes import dtype
-from conv3d_codegen.plan.blocks import ceil_div, split_even, split_upto
+from conv3d_codegen.planner.blocks import ceil_div, split_even, split_upto
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from conv3d_codegen.plan.axes import DgradAxis
-    from conv3d_codegen.plan.correlation import CorrelationAxis
+    from conv3d_codegen.planner.axes import DgradAxis
+    from conv3d_codegen.planner.correlation import CorrelationAxis
     from conv3d_codegen.targets import TargetSpec
 
 Range = tuple[int, int]
