@@ -64,8 +64,10 @@ Memory
 
 Cost
     51 instructions: 14 dma_copy, 4 memset, 10 nc_matmul, 15 nc_transpose, 6 tensor_copy, 2 tensor_reduce
+    needs NKI 0.3 or newer
     10832 bytes read, 8528 bytes written; compulsory 19360
-    busy us: tensor 0.5, vector 0.3, scalar 0.2, gpsimd 0.2, dma 0.8; bound by dma; floor 0.1 us
+    busy us: tensor 0.5, vector 0.3, scalar 0.2, gpsimd 0.2, dma 0.8; bound by dma
+    makespan 4.4 us expected; floor 0.1 us
 
 Pseudocode
     filters: one matrix [dy channels, dx channels] per tap
@@ -132,6 +134,7 @@ def conv2d_n1_ci16_co24_i7x7_k3x3_s1x1_p1_1_1_1_d1x1_bf16_trn2(dy, x_in, filters
     db_part_0 = nl.ndarray((24, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     dx_out_0 = nl.ndarray((16, 1, 1, 7, 7), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")
     dx_ps_0 = nl.ndarray((16, 1, 7, 7), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
+    # dx_ps_0: dx of sample 0, d 0, h 0 to 6, w 0 to 6, from channels 0 to 23 of dy
     nisa.nc_matmul(
         dst=dx_ps_0,
         stationary=w_turned_0[0:24, 4, 0:16],
@@ -204,6 +207,7 @@ def conv2d_n1_ci16_co24_i7x7_k3x3_s1x1_p1_1_1_1_d1x1_bf16_trn2(dy, x_in, filters
 
     # === slab 1 of 1: dw =============================================================================================
     dw_ps_0 = nl.ndarray((48, 3, 1, 24), dtype=nl.float32, buffer=nl.psum, name="dw_ps_0")
+    # dw_ps_0: dw of taps d 0, h 0 to 2, w 0 to 2, channels 0 to 15 on partitions, 0 to 23 along columns
     stat_t_0_view = stat_t_0.reshape((49, 1, 1, 48))
     nisa.nc_matmul(
         dst=dw_ps_0,

@@ -71,8 +71,10 @@ Memory
 
 Cost
     342 instructions: 62 dma_copy, 5 memset, 72 nc_matmul, 137 nc_transpose, 62 tensor_copy, 4 tensor_reduce
+    needs NKI 0.3 or newer
     1836032 bytes read, 1820160 bytes written; compulsory 3656192
-    busy us: tensor 11.6, vector 9.3, scalar 9.3, gpsimd 0.3, dma 14.7; bound by dma; floor 9.9 us
+    busy us: tensor 11.6, vector 9.3, scalar 9.3, gpsimd 0.3, dma 14.7; bound by dma
+    makespan 20.8 us expected; floor 9.9 us
 
 Pseudocode
     filters: one matrix [dy channels, dx channels] per tap
@@ -198,6 +200,7 @@ def conv3d_n1_ci128_co256_i4x7x7_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     db_part_1 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_1")
     dx_out_0 = nl.ndarray((128, 1, 4, 7, 7), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")
     dx_ps_0 = nl.ndarray((128, 2, 3, 3), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
+    # dx_ps_0: dx of sample 0, d 1 to 3 by 2, h 1 to 5 by 2, w 1 to 5 by 2, from channels 0 to 127 of dy
     nisa.nc_matmul(
         dst=dx_ps_0,
         stationary=w_turned_0[0:128, 18, 0:128],
@@ -270,6 +273,7 @@ def conv3d_n1_ci128_co256_i4x7x7_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
         data=x_win_0[0:128, 0, 0:3:2, 2:9:2, 0:7:2],
         engine=nisa.engine.tensor,
     )
+    # dx_ps_0: dx of sample 0, d 1 to 3 by 2, h 1 to 5 by 2, w 1 to 5 by 2, from channels 128 to 255 of dy
     nisa.nc_matmul(
         dst=dx_ps_0,
         stationary=w_turned_1[0:128, 18, 0:128],
@@ -343,6 +347,7 @@ def conv3d_n1_ci128_co256_i4x7x7_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     nisa.tensor_copy(dst=dx_out_0[0:128, 0, 1:4:2, 1:6:2, 1:6:2], src=dx_ps_0, engine=nisa.engine.scalar)
     nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:128, 0, 0:2, 0:4, 0:4], axis=(1, 2, 3))
     dx_ps_1 = nl.ndarray((128, 2, 3, 4), dtype=nl.float32, buffer=nl.psum, name="dx_ps_1")
+    # dx_ps_1: dx of sample 0, d 1 to 3 by 2, h 1 to 5 by 2, w 0 to 6 by 2, from channels 0 to 127 of dy
     nisa.nc_matmul(
         dst=dx_ps_1,
         stationary=w_turned_0[0:128, 19, 0:128],
@@ -377,6 +382,7 @@ def conv3d_n1_ci128_co256_i4x7x7_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
         moving=dy_win_0[0:128, 0, 1:2, 0:3, 0:4],
         accumulate=True,
     )
+    # dx_ps_1: dx of sample 0, d 1 to 3 by 2, h 1 to 5 by 2, w 0 to 6 by 2, from channels 128 to 255 of dy
     nisa.nc_matmul(
         dst=dx_ps_1,
         stationary=w_turned_1[0:128, 19, 0:128],
@@ -416,6 +422,7 @@ def conv3d_n1_ci128_co256_i4x7x7_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     nisa.tensor_copy(dst=dx_out_0[0:128, 0, 1:4:2, 1:6:2, 0:7:2], src=dx_ps_1, engine=nisa.engine.scalar)
     nisa.tensor_reduce(dst=db_part_1, op=nl.add, data=dy_win_1[0:128, 0, 0:2, 0:4, 0:4], axis=(1, 2, 3))
     dx_ps_2 = nl.ndarray((128, 2, 4, 3), dtype=nl.float32, buffer=nl.psum, name="dx_ps_2")
+    # dx_ps_2: dx of sample 0, d 1 to 3 by 2, h 0 to 6 by 2, w 1 to 5 by 2, from channels 0 to 127 of dy
     nisa.nc_matmul(
         dst=dx_ps_2,
         stationary=w_turned_0[0:128, 21, 0:128],
@@ -455,6 +462,7 @@ def conv3d_n1_ci128_co256_i4x7x7_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
         data=x_win_0[0:128, 0, 1:4:2, 1:8:2, 1:8:2],
         engine=nisa.engine.tensor,
     )
+    # dx_ps_2: dx of sample 0, d 1 to 3 by 2, h 0 to 6 by 2, w 1 to 5 by 2, from channels 128 to 255 of dy
     nisa.nc_matmul(
         dst=dx_ps_2,
         stationary=w_turned_1[0:128, 21, 0:128],
@@ -493,6 +501,7 @@ def conv3d_n1_ci128_co256_i4x7x7_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     )
     nisa.tensor_copy(dst=dx_out_0[0:128, 0, 1:4:2, 0:7:2, 1:6:2], src=dx_ps_2, engine=nisa.engine.scalar)
     dx_ps_3 = nl.ndarray((128, 2, 4, 4), dtype=nl.float32, buffer=nl.psum, name="dx_ps_3")
+    # dx_ps_3: dx of sample 0, d 1 to 3 by 2, h 0 to 6 by 2, w 0 to 6 by 2, from channels 0 to 127 of dy
     nisa.nc_matmul(
         dst=dx_ps_3,
         stationary=w_turned_0[0:128, 22, 0:128],
@@ -510,6 +519,7 @@ def conv3d_n1_ci128_co256_i4x7x7_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
         data=x_win_0[0:128, 0, 2:5:2, 1:8:2, 1:8:2],
         engine=nisa.engine.tensor,
     )
+    # dx_ps_3: dx of sample 0, d 1 to 3 by 2, h 0 to 6 by 2, w 0 to 6 by 2, from channels 128 to 255 of dy
     nisa.nc_matmul(
         dst=dx_ps_3,
         stationary=w_turned_1[0:128, 22, 0:128],
@@ -529,6 +539,7 @@ def conv3d_n1_ci128_co256_i4x7x7_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     )
     nisa.tensor_copy(dst=dx_out_0[0:128, 0, 1:4:2, 0:7:2, 0:7:2], src=dx_ps_3, engine=nisa.engine.scalar)
     dx_ps_4 = nl.ndarray((128, 2, 3, 3), dtype=nl.float32, buffer=nl.psum, name="dx_ps_4")
+    # dx_ps_4: dx of sample 0, d 0 to 2 by 2, h 1 to 5 by 2, w 1 to 5 by 2, from channels 0 to 127 of dy
     nisa.nc_matmul(
         dst=dx_ps_4,
         stationary=w_turned_0[0:128, 9, 0:128],
@@ -565,6 +576,7 @@ def conv3d_n1_ci128_co256_i4x7x7_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
         data=x_win_0[0:128, 0, 0:3:2, 1:8:2, 2:9:2],
         engine=nisa.engine.tensor,
     )
+    # dx_ps_4: dx of sample 0, d 0 to 2 by 2, h 1 to 5 by 2, w 1 to 5 by 2, from channels 128 to 255 of dy
     nisa.nc_matmul(
         dst=dx_ps_4,
         stationary=w_turned_1[0:128, 9, 0:128],
@@ -601,6 +613,7 @@ def conv3d_n1_ci128_co256_i4x7x7_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     )
     nisa.tensor_copy(dst=dx_out_0[0:128, 0, 0:3:2, 1:6:2, 1:6:2], src=dx_ps_4, engine=nisa.engine.scalar)
     dx_ps_5 = nl.ndarray((128, 2, 3, 4), dtype=nl.float32, buffer=nl.psum, name="dx_ps_5")
+    # dx_ps_5: dx of sample 0, d 0 to 2 by 2, h 1 to 5 by 2, w 0 to 6 by 2, from channels 0 to 127 of dy
     nisa.nc_matmul(
         dst=dx_ps_5,
         stationary=w_turned_0[0:128, 10, 0:128],
@@ -618,6 +631,7 @@ def conv3d_n1_ci128_co256_i4x7x7_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
         moving=dy_win_0[0:128, 0, 0:2, 0:3, 0:4],
         accumulate=True,
     )
+    # dx_ps_5: dx of sample 0, d 0 to 2 by 2, h 1 to 5 by 2, w 0 to 6 by 2, from channels 128 to 255 of dy
     nisa.nc_matmul(
         dst=dx_ps_5,
         stationary=w_turned_1[0:128, 10, 0:128],
@@ -637,6 +651,7 @@ def conv3d_n1_ci128_co256_i4x7x7_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     )
     nisa.tensor_copy(dst=dx_out_0[0:128, 0, 0:3:2, 1:6:2, 0:7:2], src=dx_ps_5, engine=nisa.engine.scalar)
     dx_ps_6 = nl.ndarray((128, 2, 4, 3), dtype=nl.float32, buffer=nl.psum, name="dx_ps_6")
+    # dx_ps_6: dx of sample 0, d 0 to 2 by 2, h 0 to 6 by 2, w 1 to 5 by 2, from channels 0 to 127 of dy
     nisa.nc_matmul(
         dst=dx_ps_6,
         stationary=w_turned_0[0:128, 12, 0:128],
@@ -656,6 +671,7 @@ def conv3d_n1_ci128_co256_i4x7x7_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
         moving=dy_win_0[0:128, 0, 0:2, 0:4, 0:3],
         accumulate=True,
     )
+    # dx_ps_6: dx of sample 0, d 0 to 2 by 2, h 0 to 6 by 2, w 1 to 5 by 2, from channels 128 to 255 of dy
     nisa.nc_matmul(
         dst=dx_ps_6,
         stationary=w_turned_1[0:128, 12, 0:128],
@@ -675,6 +691,7 @@ def conv3d_n1_ci128_co256_i4x7x7_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     )
     nisa.tensor_copy(dst=dx_out_0[0:128, 0, 0:3:2, 0:7:2, 1:6:2], src=dx_ps_6, engine=nisa.engine.scalar)
     dx_ps_7 = nl.ndarray((128, 2, 4, 4), dtype=nl.float32, buffer=nl.psum, name="dx_ps_7")
+    # dx_ps_7: dx of sample 0, d 0 to 2 by 2, h 0 to 6 by 2, w 0 to 6 by 2, from channels 0 to 127 of dy
     nisa.nc_matmul(
         dst=dx_ps_7,
         stationary=w_turned_0[0:128, 13, 0:128],
@@ -686,6 +703,7 @@ def conv3d_n1_ci128_co256_i4x7x7_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
         data=x_win_0[0:128, 0, 2:5:2, 2:9:2, 2:9:2],
         engine=nisa.engine.tensor,
     )
+    # dx_ps_7: dx of sample 0, d 0 to 2 by 2, h 0 to 6 by 2, w 0 to 6 by 2, from channels 128 to 255 of dy
     nisa.nc_matmul(
         dst=dx_ps_7,
         stationary=w_turned_1[0:128, 13, 0:128],
@@ -701,24 +719,28 @@ def conv3d_n1_ci128_co256_i4x7x7_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     dw_ps_1 = nl.ndarray((128, 1, 3, 128), dtype=nl.float32, buffer=nl.psum, name="dw_ps_1")
     dw_ps_2 = nl.ndarray((128, 1, 3, 128), dtype=nl.float32, buffer=nl.psum, name="dw_ps_2")
     dw_ps_3 = nl.ndarray((128, 1, 3, 128), dtype=nl.float32, buffer=nl.psum, name="dw_ps_3")
+    # dw_ps_0: dw of taps d 0, h 0 to 2, w 0, channels 0 to 127 on partitions, 0 to 127 along columns
     nisa.nc_matmul(
         dst=dw_ps_0,
         stationary=stat_t_0[0:32, 0, 0, 0, 0:128],
         moving=mov_t_0[0:32, 0, 0:1, 0:3, 0:128],
         accumulate=False,
     )
+    # dw_ps_1: dw of taps d 0, h 0 to 2, w 1, channels 0 to 127 on partitions, 0 to 127 along columns
     nisa.nc_matmul(
         dst=dw_ps_1,
         stationary=stat_t_0[0:32, 0, 0, 0, 0:128],
         moving=mov_t_0[0:32, 1, 0:1, 0:3, 0:128],
         accumulate=False,
     )
+    # dw_ps_2: dw of taps d 0, h 0 to 2, w 2, channels 0 to 127 on partitions, 0 to 127 along columns
     nisa.nc_matmul(
         dst=dw_ps_2,
         stationary=stat_t_0[0:32, 0, 0, 0, 0:128],
         moving=mov_t_0[0:32, 2, 0:1, 0:3, 0:128],
         accumulate=False,
     )
+    # dw_ps_3: dw of taps d 1, h 0 to 2, w 0, channels 0 to 127 on partitions, 0 to 127 along columns
     nisa.nc_matmul(
         dst=dw_ps_3,
         stationary=stat_t_0[0:32, 0, 0, 0, 0:128],
@@ -777,24 +799,28 @@ def conv3d_n1_ci128_co256_i4x7x7_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     dw_ps_5 = nl.ndarray((128, 1, 3, 128), dtype=nl.float32, buffer=nl.psum, name="dw_ps_5")
     dw_ps_6 = nl.ndarray((128, 1, 3, 128), dtype=nl.float32, buffer=nl.psum, name="dw_ps_6")
     dw_ps_7 = nl.ndarray((128, 1, 3, 128), dtype=nl.float32, buffer=nl.psum, name="dw_ps_7")
+    # dw_ps_4: dw of taps d 1, h 0 to 2, w 1, channels 0 to 127 on partitions, 0 to 127 along columns
     nisa.nc_matmul(
         dst=dw_ps_4,
         stationary=stat_t_0[0:32, 0, 0, 0, 0:128],
         moving=mov_t_0[0:32, 1, 1:2, 0:3, 0:128],
         accumulate=False,
     )
+    # dw_ps_5: dw of taps d 1, h 0 to 2, w 2, channels 0 to 127 on partitions, 0 to 127 along columns
     nisa.nc_matmul(
         dst=dw_ps_5,
         stationary=stat_t_0[0:32, 0, 0, 0, 0:128],
         moving=mov_t_0[0:32, 2, 1:2, 0:3, 0:128],
         accumulate=False,
     )
+    # dw_ps_6: dw of taps d 2, h 0 to 2, w 0, channels 0 to 127 on partitions, 0 to 127 along columns
     nisa.nc_matmul(
         dst=dw_ps_6,
         stationary=stat_t_0[0:32, 0, 0, 0, 0:128],
         moving=mov_t_0[0:32, 0, 2:3, 0:3, 0:128],
         accumulate=False,
     )
+    # dw_ps_7: dw of taps d 2, h 0 to 2, w 1, channels 0 to 127 on partitions, 0 to 127 along columns
     nisa.nc_matmul(
         dst=dw_ps_7,
         stationary=stat_t_0[0:32, 0, 0, 0, 0:128],
@@ -853,24 +879,28 @@ def conv3d_n1_ci128_co256_i4x7x7_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     dw_ps_9 = nl.ndarray((128, 1, 3, 128), dtype=nl.float32, buffer=nl.psum, name="dw_ps_9")
     dw_ps_10 = nl.ndarray((128, 1, 3, 128), dtype=nl.float32, buffer=nl.psum, name="dw_ps_10")
     dw_ps_11 = nl.ndarray((128, 1, 3, 128), dtype=nl.float32, buffer=nl.psum, name="dw_ps_11")
+    # dw_ps_8: dw of taps d 2, h 0 to 2, w 2, channels 0 to 127 on partitions, 0 to 127 along columns
     nisa.nc_matmul(
         dst=dw_ps_8,
         stationary=stat_t_0[0:32, 0, 0, 0, 0:128],
         moving=mov_t_0[0:32, 2, 2:3, 0:3, 0:128],
         accumulate=False,
     )
+    # dw_ps_9: dw of taps d 0, h 0 to 2, w 0, channels 128 to 255 on partitions, 0 to 127 along columns
     nisa.nc_matmul(
         dst=dw_ps_9,
         stationary=stat_t_0[0:32, 0, 0, 0, 128:256],
         moving=mov_t_0[0:32, 0, 0:1, 0:3, 0:128],
         accumulate=False,
     )
+    # dw_ps_10: dw of taps d 0, h 0 to 2, w 1, channels 128 to 255 on partitions, 0 to 127 along columns
     nisa.nc_matmul(
         dst=dw_ps_10,
         stationary=stat_t_0[0:32, 0, 0, 0, 128:256],
         moving=mov_t_0[0:32, 1, 0:1, 0:3, 0:128],
         accumulate=False,
     )
+    # dw_ps_11: dw of taps d 0, h 0 to 2, w 2, channels 128 to 255 on partitions, 0 to 127 along columns
     nisa.nc_matmul(
         dst=dw_ps_11,
         stationary=stat_t_0[0:32, 0, 0, 0, 128:256],
@@ -929,24 +959,28 @@ def conv3d_n1_ci128_co256_i4x7x7_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     dw_ps_13 = nl.ndarray((128, 1, 3, 128), dtype=nl.float32, buffer=nl.psum, name="dw_ps_13")
     dw_ps_14 = nl.ndarray((128, 1, 3, 128), dtype=nl.float32, buffer=nl.psum, name="dw_ps_14")
     dw_ps_15 = nl.ndarray((128, 1, 3, 128), dtype=nl.float32, buffer=nl.psum, name="dw_ps_15")
+    # dw_ps_12: dw of taps d 1, h 0 to 2, w 0, channels 128 to 255 on partitions, 0 to 127 along columns
     nisa.nc_matmul(
         dst=dw_ps_12,
         stationary=stat_t_0[0:32, 0, 0, 0, 128:256],
         moving=mov_t_0[0:32, 0, 1:2, 0:3, 0:128],
         accumulate=False,
     )
+    # dw_ps_13: dw of taps d 1, h 0 to 2, w 1, channels 128 to 255 on partitions, 0 to 127 along columns
     nisa.nc_matmul(
         dst=dw_ps_13,
         stationary=stat_t_0[0:32, 0, 0, 0, 128:256],
         moving=mov_t_0[0:32, 1, 1:2, 0:3, 0:128],
         accumulate=False,
     )
+    # dw_ps_14: dw of taps d 1, h 0 to 2, w 2, channels 128 to 255 on partitions, 0 to 127 along columns
     nisa.nc_matmul(
         dst=dw_ps_14,
         stationary=stat_t_0[0:32, 0, 0, 0, 128:256],
         moving=mov_t_0[0:32, 2, 1:2, 0:3, 0:128],
         accumulate=False,
     )
+    # dw_ps_15: dw of taps d 2, h 0 to 2, w 0, channels 128 to 255 on partitions, 0 to 127 along columns
     nisa.nc_matmul(
         dst=dw_ps_15,
         stationary=stat_t_0[0:32, 0, 0, 0, 128:256],
@@ -1003,12 +1037,14 @@ def conv3d_n1_ci128_co256_i4x7x7_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     nisa.dma_copy(dst=dw[2, 2, 0, 0:128, 128:256], src=dw_turned_15[0:128, 2, 0:128])
     dw_ps_16 = nl.ndarray((128, 1, 3, 128), dtype=nl.float32, buffer=nl.psum, name="dw_ps_16")
     dw_ps_17 = nl.ndarray((128, 1, 3, 128), dtype=nl.float32, buffer=nl.psum, name="dw_ps_17")
+    # dw_ps_16: dw of taps d 2, h 0 to 2, w 1, channels 128 to 255 on partitions, 0 to 127 along columns
     nisa.nc_matmul(
         dst=dw_ps_16,
         stationary=stat_t_0[0:32, 0, 0, 0, 128:256],
         moving=mov_t_0[0:32, 1, 2:3, 0:3, 0:128],
         accumulate=False,
     )
+    # dw_ps_17: dw of taps d 2, h 0 to 2, w 2, channels 128 to 255 on partitions, 0 to 127 along columns
     nisa.nc_matmul(
         dst=dw_ps_17,
         stationary=stat_t_0[0:32, 0, 0, 0, 128:256],
@@ -1044,11 +1080,11 @@ def conv3d_n1_ci128_co256_i4x7x7_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     # Add the partial sums of all slabs up, round once, store.
     db_sum_0 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_0")
     nisa.tensor_reduce(dst=db_sum_0, op=nl.add, data=db_part_0, axis=1)
+    db_sum_1 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_1")
+    nisa.tensor_reduce(dst=db_sum_1, op=nl.add, data=db_part_1, axis=1)
     db_out_0 = nl.ndarray((128, 1), dtype=nl.bfloat16, buffer=nl.sbuf, name="db_out_0")
     nisa.tensor_copy(dst=db_out_0, src=db_sum_0, engine=nisa.engine.vector)
     nisa.dma_copy(dst=db.ap(pattern=[[1, 128], [1, 1]], offset=0), src=db_out_0)
-    db_sum_1 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_1")
-    nisa.tensor_reduce(dst=db_sum_1, op=nl.add, data=db_part_1, axis=1)
     db_out_1 = nl.ndarray((128, 1), dtype=nl.bfloat16, buffer=nl.sbuf, name="db_out_1")
     nisa.tensor_copy(dst=db_out_1, src=db_sum_1, engine=nisa.engine.scalar)
     nisa.dma_copy(dst=db.ap(pattern=[[1, 128], [1, 1]], offset=128), src=db_out_1)

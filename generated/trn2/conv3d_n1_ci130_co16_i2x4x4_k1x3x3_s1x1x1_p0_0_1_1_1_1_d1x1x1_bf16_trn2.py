@@ -67,8 +67,10 @@ Memory
 
 Cost
     92 instructions: 26 dma_copy, 4 memset, 20 nc_matmul, 29 nc_transpose, 11 tensor_copy, 2 tensor_reduce
+    needs NKI 0.3 or newer
     46784 bytes read, 45792 bytes written; compulsory 92576
-    busy us: tensor 1.3, vector 0.8, scalar 0.7, gpsimd 0.2, dma 1.9; bound by dma; floor 0.3 us
+    busy us: tensor 1.3, vector 0.8, scalar 0.7, gpsimd 0.2, dma 1.9; bound by dma
+    makespan 5.9 us expected; floor 0.3 us
 
 Pseudocode
     filters: one matrix [dy channels, dx channels] per tap
@@ -146,6 +148,7 @@ def conv3d_n1_ci130_co16_i2x4x4_k1x3x3_s1x1x1_p0_0_1_1_1_1_d1x1x1_bf16_trn2(dy, 
     db_part_0 = nl.ndarray((16, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     dx_out_0 = nl.ndarray((128, 1, 2, 4, 4), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")
     dx_ps_0 = nl.ndarray((128, 2, 4, 4), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
+    # dx_ps_0: dx of sample 0, d 0 to 1, h 0 to 3, w 0 to 3, from channels 0 to 15 of dy
     nisa.nc_matmul(
         dst=dx_ps_0,
         stationary=w_turned_0[0:16, 4, 0:128],
@@ -216,6 +219,7 @@ def conv3d_n1_ci130_co16_i2x4x4_k1x3x3_s1x1x1_p0_0_1_1_1_1_d1x1x1_bf16_trn2(dy, 
     nisa.dma_copy(dst=dx[0, 0:128, 0:2, 0:4, 0:4], src=dx_out_0[0:128, 0, 0:2, 0:4, 0:4])
     dx_out_1 = nl.ndarray((2, 1, 2, 4, 4), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_1")
     dx_ps_1 = nl.ndarray((2, 2, 4, 4), dtype=nl.float32, buffer=nl.psum, name="dx_ps_1")
+    # dx_ps_1: dx of sample 0, d 0 to 1, h 0 to 3, w 0 to 3, from channels 0 to 15 of dy
     nisa.nc_matmul(
         dst=dx_ps_1,
         stationary=w_turned_1[0:16, 4, 0:2],
@@ -284,12 +288,14 @@ def conv3d_n1_ci130_co16_i2x4x4_k1x3x3_s1x1x1_p0_0_1_1_1_1_d1x1x1_bf16_trn2(dy, 
     # === slab 1 of 1: dw =============================================================================================
     dw_ps_0 = nl.ndarray((128, 3, 3, 16), dtype=nl.float32, buffer=nl.psum, name="dw_ps_0")
     dw_ps_1 = nl.ndarray((2, 3, 3, 16), dtype=nl.float32, buffer=nl.psum, name="dw_ps_1")
+    # dw_ps_0: dw of taps d 0, h 0 to 2, w 0 to 2, channels 0 to 127 on partitions, 0 to 15 along columns
     nisa.nc_matmul(
         dst=dw_ps_0,
         stationary=stat_t_0[0:32, 0, 0, 0, 0:128],
         moving=mov_t_0[0:32, 0:3, 0, 0:3, 0:16],
         accumulate=False,
     )
+    # dw_ps_1: dw of taps d 0, h 0 to 2, w 0 to 2, channels 128 to 129 on partitions, 0 to 15 along columns
     nisa.nc_matmul(
         dst=dw_ps_1,
         stationary=stat_t_0[0:32, 0, 0, 0, 128:130],

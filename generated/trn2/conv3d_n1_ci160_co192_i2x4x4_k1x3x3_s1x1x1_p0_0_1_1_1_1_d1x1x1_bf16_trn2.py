@@ -67,8 +67,10 @@ Memory
 
 Cost
     173 instructions: 30 dma_copy, 8 memset, 48 nc_matmul, 56 nc_transpose, 27 tensor_copy, 4 tensor_reduce
+    needs NKI 0.3 or newer
     575488 bytes read, 563584 bytes written; compulsory 1139072
-    busy us: tensor 4.6, vector 3.4, scalar 3.3, gpsimd 0.4, dma 5.3; bound by dma; floor 3.1 us
+    busy us: tensor 4.6, vector 3.4, scalar 3.3, gpsimd 0.4, dma 5.3; bound by dma
+    makespan 9.7 us expected; floor 3.1 us
 
 Pseudocode
     filters: one matrix [dy channels, dx channels] per tap
@@ -183,6 +185,7 @@ def conv3d_n1_ci160_co192_i2x4x4_k1x3x3_s1x1x1_p0_0_1_1_1_1_d1x1x1_bf16_trn2(dy,
     db_part_1 = nl.ndarray((64, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_1")
     dx_out_0 = nl.ndarray((128, 1, 2, 4, 4), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")
     dx_ps_0 = nl.ndarray((128, 2, 4, 4), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
+    # dx_ps_0: dx of sample 0, d 0 to 1, h 0 to 3, w 0 to 3, from channels 0 to 127 of dy
     nisa.nc_matmul(
         dst=dx_ps_0,
         stationary=w_turned_0[0:128, 4, 0:128],
@@ -249,6 +252,7 @@ def conv3d_n1_ci160_co192_i2x4x4_k1x3x3_s1x1x1_p0_0_1_1_1_1_d1x1x1_bf16_trn2(dy,
         moving=dy_win_0[0:128, 0, 0:2, 1:4, 1:4],
         accumulate=True,
     )
+    # dx_ps_0: dx of sample 0, d 0 to 1, h 0 to 3, w 0 to 3, from channels 128 to 191 of dy
     nisa.nc_matmul(
         dst=dx_ps_0,
         stationary=w_turned_1[0:64, 4, 0:128],
@@ -314,6 +318,7 @@ def conv3d_n1_ci160_co192_i2x4x4_k1x3x3_s1x1x1_p0_0_1_1_1_1_d1x1x1_bf16_trn2(dy,
     nisa.dma_copy(dst=dx[0, 0:128, 0:2, 0:4, 0:4], src=dx_out_0[0:128, 0, 0:2, 0:4, 0:4])
     dx_out_1 = nl.ndarray((32, 1, 2, 4, 4), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_1")
     dx_ps_1 = nl.ndarray((32, 2, 4, 4), dtype=nl.float32, buffer=nl.psum, name="dx_ps_1")
+    # dx_ps_1: dx of sample 0, d 0 to 1, h 0 to 3, w 0 to 3, from channels 0 to 127 of dy
     nisa.nc_matmul(
         dst=dx_ps_1,
         stationary=w_turned_2[0:128, 4, 0:32],
@@ -374,6 +379,7 @@ def conv3d_n1_ci160_co192_i2x4x4_k1x3x3_s1x1x1_p0_0_1_1_1_1_d1x1x1_bf16_trn2(dy,
         accumulate=True,
     )
     nisa.nc_transpose(dst=t_ps_4[0:32, 0, 1, 0:64], data=dy_win_1[0:64, 0, 0:2, 1:5, 0:4], engine=nisa.engine.tensor)
+    # dx_ps_1: dx of sample 0, d 0 to 1, h 0 to 3, w 0 to 3, from channels 128 to 191 of dy
     nisa.nc_matmul(
         dst=dx_ps_1,
         stationary=w_turned_3[0:64, 4, 0:32],
@@ -445,24 +451,28 @@ def conv3d_n1_ci160_co192_i2x4x4_k1x3x3_s1x1x1_p0_0_1_1_1_1_d1x1x1_bf16_trn2(dy,
     dw_ps_1 = nl.ndarray((128, 1, 2, 192), dtype=nl.float32, buffer=nl.psum, name="dw_ps_1")
     dw_ps_2 = nl.ndarray((128, 1, 2, 192), dtype=nl.float32, buffer=nl.psum, name="dw_ps_2")
     dw_ps_3 = nl.ndarray((128, 1, 1, 192), dtype=nl.float32, buffer=nl.psum, name="dw_ps_3")
+    # dw_ps_0: dw of taps d 0, h 1 to 2, w 2, channels 0 to 127 on partitions, 0 to 191 along columns
     nisa.nc_matmul(
         dst=dw_ps_0,
         stationary=stat_t_0[0:32, 0, 0, 0, 0:128],
         moving=mov_t_0[0:32, 0:1, 0, 0:2, 0:192],
         accumulate=False,
     )
+    # dw_ps_1: dw of taps d 0, h 1 to 2, w 1, channels 0 to 127 on partitions, 0 to 191 along columns
     nisa.nc_matmul(
         dst=dw_ps_1,
         stationary=stat_t_0[0:32, 0, 0, 0, 0:128],
         moving=mov_t_0[0:32, 1:2, 0, 0:2, 0:192],
         accumulate=False,
     )
+    # dw_ps_2: dw of taps d 0, h 1 to 2, w 0, channels 0 to 127 on partitions, 0 to 191 along columns
     nisa.nc_matmul(
         dst=dw_ps_2,
         stationary=stat_t_0[0:32, 0, 0, 0, 0:128],
         moving=mov_t_0[0:32, 2:3, 0, 0:2, 0:192],
         accumulate=False,
     )
+    # dw_ps_3: dw of taps d 0, h 0, w 2, channels 0 to 127 on partitions, 0 to 191 along columns
     nisa.nc_matmul(
         dst=dw_ps_3,
         stationary=stat_t_0[0:32, 0, 0, 0, 0:128],
@@ -488,24 +498,28 @@ def conv3d_n1_ci160_co192_i2x4x4_k1x3x3_s1x1x1_p0_0_1_1_1_1_d1x1x1_bf16_trn2(dy,
     dw_ps_5 = nl.ndarray((128, 1, 1, 192), dtype=nl.float32, buffer=nl.psum, name="dw_ps_5")
     dw_ps_6 = nl.ndarray((32, 1, 2, 192), dtype=nl.float32, buffer=nl.psum, name="dw_ps_6")
     dw_ps_7 = nl.ndarray((32, 1, 2, 192), dtype=nl.float32, buffer=nl.psum, name="dw_ps_7")
+    # dw_ps_4: dw of taps d 0, h 0, w 1, channels 0 to 127 on partitions, 0 to 191 along columns
     nisa.nc_matmul(
         dst=dw_ps_4,
         stationary=stat_t_0[0:32, 0, 0, 0, 0:128],
         moving=mov_t_0[0:32, 1:2, 0, 2:3, 0:192],
         accumulate=False,
     )
+    # dw_ps_5: dw of taps d 0, h 0, w 0, channels 0 to 127 on partitions, 0 to 191 along columns
     nisa.nc_matmul(
         dst=dw_ps_5,
         stationary=stat_t_0[0:32, 0, 0, 0, 0:128],
         moving=mov_t_0[0:32, 2:3, 0, 2:3, 0:192],
         accumulate=False,
     )
+    # dw_ps_6: dw of taps d 0, h 1 to 2, w 2, channels 128 to 159 on partitions, 0 to 191 along columns
     nisa.nc_matmul(
         dst=dw_ps_6,
         stationary=stat_t_0[0:32, 0, 0, 0, 128:160],
         moving=mov_t_0[0:32, 0:1, 0, 0:2, 0:192],
         accumulate=False,
     )
+    # dw_ps_7: dw of taps d 0, h 1 to 2, w 1, channels 128 to 159 on partitions, 0 to 191 along columns
     nisa.nc_matmul(
         dst=dw_ps_7,
         stationary=stat_t_0[0:32, 0, 0, 0, 128:160],
@@ -530,24 +544,28 @@ def conv3d_n1_ci160_co192_i2x4x4_k1x3x3_s1x1x1_p0_0_1_1_1_1_d1x1x1_bf16_trn2(dy,
     dw_ps_9 = nl.ndarray((32, 1, 1, 192), dtype=nl.float32, buffer=nl.psum, name="dw_ps_9")
     dw_ps_10 = nl.ndarray((32, 1, 1, 192), dtype=nl.float32, buffer=nl.psum, name="dw_ps_10")
     dw_ps_11 = nl.ndarray((32, 1, 1, 192), dtype=nl.float32, buffer=nl.psum, name="dw_ps_11")
+    # dw_ps_8: dw of taps d 0, h 1 to 2, w 0, channels 128 to 159 on partitions, 0 to 191 along columns
     nisa.nc_matmul(
         dst=dw_ps_8,
         stationary=stat_t_0[0:32, 0, 0, 0, 128:160],
         moving=mov_t_0[0:32, 2:3, 0, 0:2, 0:192],
         accumulate=False,
     )
+    # dw_ps_9: dw of taps d 0, h 0, w 2, channels 128 to 159 on partitions, 0 to 191 along columns
     nisa.nc_matmul(
         dst=dw_ps_9,
         stationary=stat_t_0[0:32, 0, 0, 0, 128:160],
         moving=mov_t_0[0:32, 0:1, 0, 2:3, 0:192],
         accumulate=False,
     )
+    # dw_ps_10: dw of taps d 0, h 0, w 1, channels 128 to 159 on partitions, 0 to 191 along columns
     nisa.nc_matmul(
         dst=dw_ps_10,
         stationary=stat_t_0[0:32, 0, 0, 0, 128:160],
         moving=mov_t_0[0:32, 1:2, 0, 2:3, 0:192],
         accumulate=False,
     )
+    # dw_ps_11: dw of taps d 0, h 0, w 0, channels 128 to 159 on partitions, 0 to 191 along columns
     nisa.nc_matmul(
         dst=dw_ps_11,
         stationary=stat_t_0[0:32, 0, 0, 0, 128:160],
@@ -572,11 +590,11 @@ def conv3d_n1_ci160_co192_i2x4x4_k1x3x3_s1x1x1_p0_0_1_1_1_1_d1x1x1_bf16_trn2(dy,
     # Add the partial sums of all slabs up, round once, store.
     db_sum_0 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_0")
     nisa.tensor_reduce(dst=db_sum_0, op=nl.add, data=db_part_0, axis=1)
+    db_sum_1 = nl.ndarray((64, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_1")
+    nisa.tensor_reduce(dst=db_sum_1, op=nl.add, data=db_part_1, axis=1)
     db_out_0 = nl.ndarray((128, 1), dtype=nl.bfloat16, buffer=nl.sbuf, name="db_out_0")
     nisa.tensor_copy(dst=db_out_0, src=db_sum_0, engine=nisa.engine.scalar)
     nisa.dma_copy(dst=db.ap(pattern=[[1, 128], [1, 1]], offset=0), src=db_out_0)
-    db_sum_1 = nl.ndarray((64, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_1")
-    nisa.tensor_reduce(dst=db_sum_1, op=nl.add, data=db_part_1, axis=1)
     db_out_1 = nl.ndarray((64, 1), dtype=nl.bfloat16, buffer=nl.sbuf, name="db_out_1")
     nisa.tensor_copy(dst=db_out_1, src=db_sum_1, engine=nisa.engine.scalar)
     nisa.dma_copy(dst=db.ap(pattern=[[1, 64], [1, 1]], offset=128), src=db_out_1)

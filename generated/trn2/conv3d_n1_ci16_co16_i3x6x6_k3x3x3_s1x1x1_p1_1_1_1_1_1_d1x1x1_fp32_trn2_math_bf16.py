@@ -68,8 +68,10 @@ Memory
 
 Cost
     114 instructions: 32 dma_copy, 6 memset, 28 nc_matmul, 39 nc_transpose, 7 tensor_copy, 2 tensor_reduce
+    needs NKI 0.3 or newer
     41472 bytes read, 34624 bytes written; compulsory 76096
-    busy us: tensor 1.4, vector 0.5, scalar 0.5, gpsimd 0.3, dma 1.9; bound by dma; floor 0.2 us
+    busy us: tensor 1.4, vector 0.5, scalar 0.5, gpsimd 0.3, dma 1.9; bound by dma
+    makespan 6.8 us expected; floor 0.2 us
 
 Pseudocode
     filters: one matrix [dy channels, dx channels] per tap
@@ -151,6 +153,7 @@ def conv3d_n1_ci16_co16_i3x6x6_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_fp32_trn2_math_
     db_part_0 = nl.ndarray((16, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     dx_out_0 = nl.ndarray((16, 1, 3, 6, 6), dtype=nl.float32, buffer=nl.sbuf, name="dx_out_0")
     dx_ps_0 = nl.ndarray((16, 3, 6, 6), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
+    # dx_ps_0: dx of sample 0, d 0 to 2, h 0 to 5, w 0 to 5, from channels 0 to 15 of dy
     nisa.nc_matmul(
         dst=dx_ps_0,
         stationary=w_turned_0[0:16, 13, 0:16],
@@ -373,6 +376,7 @@ def conv3d_n1_ci16_co16_i3x6x6_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_fp32_trn2_math_
 
     # === slab 1 of 1: dw =============================================================================================
     dw_ps_0 = nl.ndarray((48, 3, 3, 16), dtype=nl.float32, buffer=nl.psum, name="dw_ps_0")
+    # dw_ps_0: dw of taps d 0 to 2, h 0 to 2, w 0 to 2, channels 0 to 15 on partitions, 0 to 15 along columns
     stat_t_0_view = stat_t_0.reshape((108, 1, 48))
     nisa.nc_matmul(
         dst=dw_ps_0,

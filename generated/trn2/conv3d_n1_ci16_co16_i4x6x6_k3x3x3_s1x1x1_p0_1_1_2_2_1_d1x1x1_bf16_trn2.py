@@ -49,6 +49,8 @@ Tiling
 Memory
     SBUF peak 2152 of 212984 bytes per partition, PSUM peak 2 of 8 banks
     role      memory  buffers  largest             dtype  B/partition
+    zero_w    sbuf    1        [1, 128]            bf16   256
+    zero_x    sbuf    1        [1, 4, 6, 6]        bf16   288
     w_nat     sbuf    1        [16, 27, 16]        bf16   864
     w_turned  sbuf    1        [16, 27, 16]        bf16   864
     w_ps      psum    1        [16, 27, 16]        bf16   864
@@ -57,8 +59,6 @@ Memory
     db_part   sbuf    1        [16, 1]             fp32   4
     dx_out    sbuf    1        [16, 1, 4, 6, 6]    bf16   288
     dx_ps     psum    1        [16, 4, 6, 6]       fp32   576
-    zero_w    sbuf    1        [1, 128]            bf16   256
-    zero_x    sbuf    1        [1, 4, 6, 6]        bf16   288
     stat_t    sbuf    1        [108, 1, 3, 1, 16]  bf16   96
     t_ps      psum    2        [108, 3, 3, 16]     bf16   288
     mov_t     sbuf    1        [108, 3, 1, 3, 16]  bf16   288
@@ -69,8 +69,10 @@ Memory
 
 Cost
     113 instructions: 32 dma_copy, 5 memset, 29 nc_matmul, 39 nc_transpose, 6 tensor_copy, 2 tensor_reduce
+    needs NKI 0.3 or newer
     23136 bytes read, 18464 bytes written; compulsory 41600
-    busy us: tensor 1.6, vector 0.4, scalar 0.5, gpsimd 0.3, dma 1.9; bound by dma; floor 0.1 us
+    busy us: tensor 1.6, vector 0.4, scalar 0.5, gpsimd 0.3, dma 1.9; bound by dma
+    makespan 7.0 us expected; floor 0.1 us
 
 Pseudocode
     filters: one matrix [dy channels, dx channels] per tap
@@ -97,6 +99,13 @@ def conv3d_n1_ci16_co16_i4x6x6_k3x3x3_s1x1x1_p0_1_1_2_2_1_d1x1x1_bf16_trn2(dy, x
     dx = nl.ndarray((1, 16, 4, 6, 6), dtype=nl.bfloat16, buffer=nl.shared_hbm, name="dx")
     dw = nl.ndarray((3, 3, 3, 16, 16), dtype=nl.bfloat16, buffer=nl.shared_hbm, name="dw")
     db = nl.ndarray((16,), dtype=nl.bfloat16, buffer=nl.shared_hbm, name="db")
+
+    # === constants ===================================================================================================
+    # What several sections share.
+    zero_w_0 = nl.ndarray((1, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_w_0")
+    nisa.memset(dst=zero_w_0, value=0.0, engine=nisa.engine.gpsimd)
+    zero_x_0 = nl.ndarray((1, 4, 6, 6), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_x_0")
+    nisa.memset(dst=zero_x_0, value=0.0, engine=nisa.engine.gpsimd)
 
     # === filters =====================================================================================================
     # Stationary matrices of dx, dy's channels on partitions.
@@ -147,11 +156,8 @@ def conv3d_n1_ci16_co16_i4x6x6_k3x3x3_s1x1x1_p0_1_1_2_2_1_d1x1x1_bf16_trn2(dy, x
     db_part_0 = nl.ndarray((16, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     dx_out_0 = nl.ndarray((16, 1, 4, 6, 6), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")
     dx_ps_0 = nl.ndarray((16, 4, 6, 6), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
-    # no single tap covers a tile of this shape: open it with 0 · 0
-    zero_w_0 = nl.ndarray((1, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_w_0")
-    zero_x_0 = nl.ndarray((1, 4, 6, 6), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_x_0")
-    nisa.memset(dst=zero_w_0, value=0.0, engine=nisa.engine.gpsimd)
-    nisa.memset(dst=zero_x_0, value=0.0, engine=nisa.engine.gpsimd)
+    # dx_ps_0: dx of sample 0, d 0 to 3, h 0 to 5, w 0 to 5, from channels 0 to 15 of dy
+    # no single tap covers this tile: open it with 0 · 0
     nisa.nc_matmul(dst=dx_ps_0, stationary=zero_w_0[0:1, 0:16], moving=zero_x_0, accumulate=False)
     stat_t_0 = nl.ndarray((108, 1, 3, 1, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="stat_t_0")
     t_ps_0 = nl.ndarray((108, 3, 1, 16), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_0")
@@ -339,6 +345,7 @@ def conv3d_n1_ci16_co16_i4x6x6_k3x3x3_s1x1x1_p0_1_1_2_2_1_d1x1x1_bf16_trn2(dy, x
 
     # === slab 1 of 1: dw =============================================================================================
     dw_ps_0 = nl.ndarray((48, 3, 3, 16), dtype=nl.float32, buffer=nl.psum, name="dw_ps_0")
+    # dw_ps_0: dw of taps d 0 to 2, h 0 to 2, w 0 to 2, channels 0 to 15 on partitions, 0 to 15 along columns
     stat_t_0_view = stat_t_0.reshape((108, 1, 48))
     nisa.nc_matmul(
         dst=dw_ps_0,

@@ -67,8 +67,10 @@ Memory
 
 Cost
     126 instructions: 35 dma_copy, 5 memset, 31 nc_matmul, 42 nc_transpose, 11 tensor_copy, 2 tensor_reduce
+    needs NKI 0.3 or newer
     23040 bytes read, 18464 bytes written; compulsory 41504
-    busy us: tensor 1.6, vector 0.6, scalar 0.6, gpsimd 0.3, dma 2.1; bound by dma; floor 0.1 us
+    busy us: tensor 1.6, vector 0.6, scalar 0.6, gpsimd 0.3, dma 2.1; bound by dma
+    makespan 7.2 us expected; floor 0.1 us
 
 Pseudocode
     filters: one matrix [dy channels, dx channels] per tap
@@ -149,6 +151,7 @@ def conv3d_n1_ci16_co16_i4x6x6_k3x3x3_s1x1x1_p2_0_1_1_1_1_d1x1x1_bf16_trn2(dy, x
     db_part_0 = nl.ndarray((16, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     dx_out_0 = nl.ndarray((16, 1, 4, 6, 6), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")
     dx_ps_0 = nl.ndarray((16, 4, 6, 6), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
+    # dx_ps_0: dx of sample 0, d 0 to 3, h 0 to 5, w 0 to 5, from channels 0 to 15 of dy
     nisa.nc_matmul(
         dst=dx_ps_0,
         stationary=w_turned_0[0:16, 22, 0:16],
@@ -358,6 +361,7 @@ def conv3d_n1_ci16_co16_i4x6x6_k3x3x3_s1x1x1_p2_0_1_1_1_1_d1x1x1_bf16_trn2(dy, x
 
     # === slab 1 of 1: dw =============================================================================================
     dw_ps_0 = nl.ndarray((48, 3, 3, 16), dtype=nl.float32, buffer=nl.psum, name="dw_ps_0")
+    # dw_ps_0: dw of taps d 0 to 2, h 0 to 2, w 0 to 2, channels 0 to 15 on partitions, 0 to 15 along columns
     stat_t_0_view = stat_t_0.reshape((36, 1, 4, 48))
     nisa.nc_matmul(
         dst=dw_ps_0,

@@ -71,8 +71,10 @@ Memory
 
 Cost
     142 instructions: 41 dma_copy, 7 memset, 21 nc_matmul, 52 nc_transpose, 19 tensor_copy, 2 tensor_reduce
+    needs NKI 0.3 or newer
     29184 bytes read, 26816 bytes written; compulsory 56000
-    busy us: tensor 1.8, vector 0.9, scalar 0.9, gpsimd 0.5, dma 2.5; bound by dma; floor 0.2 us
+    busy us: tensor 1.8, vector 0.9, scalar 0.9, gpsimd 0.5, dma 2.5; bound by dma
+    makespan 7.7 us expected; floor 0.2 us
 
 Pseudocode
     filters: one matrix [dy channels, dx channels] per tap
@@ -152,6 +154,7 @@ def conv3d_n1_ci16_co16_i5x9x9_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, x
     db_part_0 = nl.ndarray((16, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     dx_out_0 = nl.ndarray((32, 1, 3, 9, 9), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")
     dx_ps_0 = nl.ndarray((32, 3, 4, 4), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
+    # dx_ps_0: dx of sample 0, d blocks 0 to 2, h 1 to 7 by 2, w 1 to 7 by 2, from channels 0 to 15 of dy
     nisa.nc_matmul(
         dst=dx_ps_0,
         stationary=w_turned_0[0:16, 0, 0:32],
@@ -271,6 +274,7 @@ def conv3d_n1_ci16_co16_i5x9x9_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, x
     nisa.tensor_copy(dst=dx_out_0[0:32, 0, 0:3, 1:8:2, 1:8:2], src=dx_ps_0, engine=nisa.engine.scalar)
     nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:16, 0, 0:3, 0:5, 0:5], axis=(1, 2, 3))
     dx_ps_1 = nl.ndarray((32, 3, 4, 5), dtype=nl.float32, buffer=nl.psum, name="dx_ps_1")
+    # dx_ps_1: dx of sample 0, d blocks 0 to 2, h 1 to 7 by 2, w 0 to 8 by 2, from channels 0 to 15 of dy
     nisa.nc_matmul(
         dst=dx_ps_1,
         stationary=w_turned_0[0:16, 1, 0:32],
@@ -327,6 +331,7 @@ def conv3d_n1_ci16_co16_i5x9x9_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, x
     )
     nisa.tensor_copy(dst=dx_out_0[0:32, 0, 0:3, 1:8:2, 0:9:2], src=dx_ps_1, engine=nisa.engine.scalar)
     dx_ps_2 = nl.ndarray((32, 3, 5, 4), dtype=nl.float32, buffer=nl.psum, name="dx_ps_2")
+    # dx_ps_2: dx of sample 0, d blocks 0 to 2, h 0 to 8 by 2, w 1 to 7 by 2, from channels 0 to 15 of dy
     nisa.nc_matmul(
         dst=dx_ps_2,
         stationary=w_turned_0[0:16, 3, 0:32],
@@ -385,6 +390,7 @@ def conv3d_n1_ci16_co16_i5x9x9_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, x
     )
     nisa.tensor_copy(dst=dx_out_0[0:32, 0, 0:3, 0:9:2, 1:8:2], src=dx_ps_2, engine=nisa.engine.scalar)
     dx_ps_3 = nl.ndarray((32, 3, 5, 5), dtype=nl.float32, buffer=nl.psum, name="dx_ps_3")
+    # dx_ps_3: dx of sample 0, d blocks 0 to 2, h 0 to 8 by 2, w 0 to 8 by 2, from channels 0 to 15 of dy
     nisa.nc_matmul(
         dst=dx_ps_3,
         stationary=w_turned_0[0:16, 4, 0:32],
@@ -421,18 +427,21 @@ def conv3d_n1_ci16_co16_i5x9x9_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, x
     dw_ps_0 = nl.ndarray((16, 3, 3, 16), dtype=nl.float32, buffer=nl.psum, name="dw_ps_0")
     dw_ps_1 = nl.ndarray((16, 3, 3, 16), dtype=nl.float32, buffer=nl.psum, name="dw_ps_1")
     dw_ps_2 = nl.ndarray((16, 3, 3, 16), dtype=nl.float32, buffer=nl.psum, name="dw_ps_2")
+    # dw_ps_0: dw of taps d 0 to 2, h 0 to 2, w 0, channels 0 to 15 on partitions, 0 to 15 along columns
     nisa.nc_matmul(
         dst=dw_ps_0,
         stationary=stat_t_0[0:75, 0, 0, 0, 0:16],
         moving=mov_t_0[0:75, 0, 0:3, 0:3, 0:16],
         accumulate=False,
     )
+    # dw_ps_1: dw of taps d 0 to 2, h 0 to 2, w 1, channels 0 to 15 on partitions, 0 to 15 along columns
     nisa.nc_matmul(
         dst=dw_ps_1,
         stationary=stat_t_0[0:75, 0, 0, 0, 0:16],
         moving=mov_t_0[0:75, 1, 0:3, 0:3, 0:16],
         accumulate=False,
     )
+    # dw_ps_2: dw of taps d 0 to 2, h 0 to 2, w 2, channels 0 to 15 on partitions, 0 to 15 along columns
     nisa.nc_matmul(
         dst=dw_ps_2,
         stationary=stat_t_0[0:75, 0, 0, 0, 0:16],

@@ -50,8 +50,10 @@ Tiling
     dw: positions per partition N all, D 1, H 1, W 1; the rest of each axis lies on partitions
 
 Memory
-    SBUF peak 10678 of 212984 bytes per partition, PSUM peak 3 of 8 banks
+    SBUF peak 11398 of 212984 bytes per partition, PSUM peak 3 of 8 banks
     role       memory  buffers  largest              dtype  B/partition
+    zero_w     sbuf    1        [1, 128]             bf16   256
+    zero_x     sbuf    7        [1, 4, 5, 5]         bf16   200
     w_nat      sbuf    1        [16, 27, 16]         bf16   864
     w_turned   sbuf    1        [16, 27, 16]         bf16   864
     w_ps       psum    1        [16, 27, 16]         bf16   864
@@ -60,8 +62,6 @@ Memory
     db_part    sbuf    1        [16, 1]              fp32   4
     dx_out     sbuf    1        [16, 1, 9, 9, 9]     bf16   1458
     dx_ps      psum    8        [16, 5, 5, 5]        fp32   500
-    zero_w     sbuf    7        [1, 128]             bf16   256
-    zero_x     sbuf    7        [1, 4, 5, 5]         bf16   200
     stat_t     sbuf    1        [125, 1, 1, 1, 16]   bf16   32
     t_ps       psum    10       [125, 3, 3, 16]      bf16   288
     mov_t      sbuf    1        [125, 3, 3, 3, 16]   bf16   864
@@ -72,9 +72,11 @@ Memory
     db_out     sbuf    1        [16, 1]              bf16   2
 
 Cost
-    175 instructions: 32 dma_copy, 20 memset, 37 nc_matmul, 61 nc_transpose, 23 tensor_copy, 2 tensor_reduce
+    169 instructions: 32 dma_copy, 14 memset, 37 nc_matmul, 61 nc_transpose, 23 tensor_copy, 2 tensor_reduce
+    needs NKI 0.3 or newer
     41152 bytes read, 37184 bytes written; compulsory 78336
-    busy us: tensor 2.2, vector 1.1, scalar 1.1, gpsimd 2.4, dma 2.2; bound by gpsimd; floor 0.2 us
+    busy us: tensor 2.2, vector 1.1, scalar 1.1, gpsimd 2.1, dma 2.2; bound by tensor
+    makespan 7.6 us expected; floor 0.2 us
 
 Pseudocode
     filters: one matrix [dy channels, dx channels] per tap
@@ -101,6 +103,25 @@ def conv3d_n1_ci16_co16_i9x9x9_k3x3x3_s2x2x2_p3_3_3_3_3_3_d3x3x3_bf16_trn2(dy, x
     dx = nl.ndarray((1, 16, 9, 9, 9), dtype=nl.bfloat16, buffer=nl.shared_hbm, name="dx")
     dw = nl.ndarray((3, 3, 3, 16, 16), dtype=nl.bfloat16, buffer=nl.shared_hbm, name="dw")
     db = nl.ndarray((16,), dtype=nl.bfloat16, buffer=nl.shared_hbm, name="db")
+
+    # === constants ===================================================================================================
+    # What several sections share.
+    zero_w_0 = nl.ndarray((1, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_w_0")
+    nisa.memset(dst=zero_w_0, value=0.0, engine=nisa.engine.gpsimd)
+    zero_x_0 = nl.ndarray((1, 4, 4, 4), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_x_0")
+    nisa.memset(dst=zero_x_0, value=0.0, engine=nisa.engine.gpsimd)
+    zero_x_1 = nl.ndarray((1, 4, 4, 5), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_x_1")
+    nisa.memset(dst=zero_x_1, value=0.0, engine=nisa.engine.gpsimd)
+    zero_x_2 = nl.ndarray((1, 4, 5, 4), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_x_2")
+    nisa.memset(dst=zero_x_2, value=0.0, engine=nisa.engine.gpsimd)
+    zero_x_3 = nl.ndarray((1, 4, 5, 5), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_x_3")
+    nisa.memset(dst=zero_x_3, value=0.0, engine=nisa.engine.gpsimd)
+    zero_x_4 = nl.ndarray((1, 5, 4, 4), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_x_4")
+    nisa.memset(dst=zero_x_4, value=0.0, engine=nisa.engine.gpsimd)
+    zero_x_5 = nl.ndarray((1, 5, 4, 5), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_x_5")
+    nisa.memset(dst=zero_x_5, value=0.0, engine=nisa.engine.gpsimd)
+    zero_x_6 = nl.ndarray((1, 5, 5, 4), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_x_6")
+    nisa.memset(dst=zero_x_6, value=0.0, engine=nisa.engine.gpsimd)
 
     # === filters =====================================================================================================
     # Stationary matrices of dx, dy's channels on partitions.
@@ -154,11 +175,8 @@ def conv3d_n1_ci16_co16_i9x9x9_k3x3x3_s2x2x2_p3_3_3_3_3_3_d3x3x3_bf16_trn2(dy, x
     db_part_0 = nl.ndarray((16, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     dx_out_0 = nl.ndarray((16, 1, 9, 9, 9), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")
     dx_ps_0 = nl.ndarray((16, 4, 4, 4), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
-    # no single tap covers a tile of this shape: open it with 0 · 0
-    zero_w_0 = nl.ndarray((1, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_w_0")
-    zero_x_0 = nl.ndarray((1, 4, 4, 4), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_x_0")
-    nisa.memset(dst=zero_w_0, value=0.0, engine=nisa.engine.gpsimd)
-    nisa.memset(dst=zero_x_0, value=0.0, engine=nisa.engine.gpsimd)
+    # dx_ps_0: dx of sample 0, d 1 to 7 by 2, h 1 to 7 by 2, w 1 to 7 by 2, from channels 0 to 15 of dy
+    # no single tap covers this tile: open it with 0 · 0
     nisa.nc_matmul(dst=dx_ps_0, stationary=zero_w_0[0:1, 0:16], moving=zero_x_0, accumulate=False)
     stat_t_0 = nl.ndarray((125, 1, 1, 1, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="stat_t_0")
     t_ps_0 = nl.ndarray((125, 1, 1, 16), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_0")
@@ -247,12 +265,9 @@ def conv3d_n1_ci16_co16_i9x9x9_k3x3x3_s2x2x2_p3_3_3_3_3_3_d3x3x3_bf16_trn2(dy, x
     nisa.tensor_copy(dst=dx_out_0[0:16, 0, 1:8:2, 1:8:2, 1:8:2], src=dx_ps_0, engine=nisa.engine.scalar)
     nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:16, 0, 0:5, 0:5, 0:5], axis=(1, 2, 3))
     dx_ps_1 = nl.ndarray((16, 4, 4, 5), dtype=nl.float32, buffer=nl.psum, name="dx_ps_1")
-    # no single tap covers a tile of this shape: open it with 0 · 0
-    zero_w_1 = nl.ndarray((1, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_w_1")
-    zero_x_1 = nl.ndarray((1, 4, 4, 5), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_x_1")
-    nisa.memset(dst=zero_w_1, value=0.0, engine=nisa.engine.gpsimd)
-    nisa.memset(dst=zero_x_1, value=0.0, engine=nisa.engine.gpsimd)
-    nisa.nc_matmul(dst=dx_ps_1, stationary=zero_w_1[0:1, 0:16], moving=zero_x_1, accumulate=False)
+    # dx_ps_1: dx of sample 0, d 1 to 7 by 2, h 1 to 7 by 2, w 0 to 8 by 2, from channels 0 to 15 of dy
+    # no single tap covers this tile: open it with 0 · 0
+    nisa.nc_matmul(dst=dx_ps_1, stationary=zero_w_0[0:1, 0:16], moving=zero_x_1, accumulate=False)
     nisa.nc_transpose(
         dst=t_ps_1[0:125, 2, 0, 0:16],
         data=x_win_0[0:16, 0, 6:15:2, 0:9:2, 0:9:2],
@@ -301,12 +316,9 @@ def conv3d_n1_ci16_co16_i9x9x9_k3x3x3_s2x2x2_p3_3_3_3_3_3_d3x3x3_bf16_trn2(dy, x
     )
     nisa.tensor_copy(dst=dx_out_0[0:16, 0, 1:8:2, 1:8:2, 0:9:2], src=dx_ps_1, engine=nisa.engine.scalar)
     dx_ps_2 = nl.ndarray((16, 4, 5, 4), dtype=nl.float32, buffer=nl.psum, name="dx_ps_2")
-    # no single tap covers a tile of this shape: open it with 0 · 0
-    zero_w_2 = nl.ndarray((1, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_w_2")
-    zero_x_2 = nl.ndarray((1, 4, 5, 4), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_x_2")
-    nisa.memset(dst=zero_w_2, value=0.0, engine=nisa.engine.gpsimd)
-    nisa.memset(dst=zero_x_2, value=0.0, engine=nisa.engine.gpsimd)
-    nisa.nc_matmul(dst=dx_ps_2, stationary=zero_w_2[0:1, 0:16], moving=zero_x_2, accumulate=False)
+    # dx_ps_2: dx of sample 0, d 1 to 7 by 2, h 0 to 8 by 2, w 1 to 7 by 2, from channels 0 to 15 of dy
+    # no single tap covers this tile: open it with 0 · 0
+    nisa.nc_matmul(dst=dx_ps_2, stationary=zero_w_0[0:1, 0:16], moving=zero_x_2, accumulate=False)
     nisa.nc_transpose(
         dst=t_ps_2[0:125, 0, 1, 0:16],
         data=x_win_0[0:16, 0, 0:9:2, 3:12:2, 3:12:2],
@@ -353,12 +365,9 @@ def conv3d_n1_ci16_co16_i9x9x9_k3x3x3_s2x2x2_p3_3_3_3_3_3_d3x3x3_bf16_trn2(dy, x
     )
     nisa.tensor_copy(dst=dx_out_0[0:16, 0, 1:8:2, 0:9:2, 1:8:2], src=dx_ps_2, engine=nisa.engine.scalar)
     dx_ps_3 = nl.ndarray((16, 4, 5, 5), dtype=nl.float32, buffer=nl.psum, name="dx_ps_3")
-    # no single tap covers a tile of this shape: open it with 0 · 0
-    zero_w_3 = nl.ndarray((1, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_w_3")
-    zero_x_3 = nl.ndarray((1, 4, 5, 5), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_x_3")
-    nisa.memset(dst=zero_w_3, value=0.0, engine=nisa.engine.gpsimd)
-    nisa.memset(dst=zero_x_3, value=0.0, engine=nisa.engine.gpsimd)
-    nisa.nc_matmul(dst=dx_ps_3, stationary=zero_w_3[0:1, 0:16], moving=zero_x_3, accumulate=False)
+    # dx_ps_3: dx of sample 0, d 1 to 7 by 2, h 0 to 8 by 2, w 0 to 8 by 2, from channels 0 to 15 of dy
+    # no single tap covers this tile: open it with 0 · 0
+    nisa.nc_matmul(dst=dx_ps_3, stationary=zero_w_0[0:1, 0:16], moving=zero_x_3, accumulate=False)
     nisa.nc_transpose(
         dst=t_ps_2[0:125, 1, 2, 0:16],
         data=x_win_0[0:16, 0, 3:12:2, 6:15:2, 3:12:2],
@@ -388,12 +397,9 @@ def conv3d_n1_ci16_co16_i9x9x9_k3x3x3_s2x2x2_p3_3_3_3_3_3_d3x3x3_bf16_trn2(dy, x
     )
     nisa.tensor_copy(dst=dx_out_0[0:16, 0, 1:8:2, 0:9:2, 0:9:2], src=dx_ps_3, engine=nisa.engine.scalar)
     dx_ps_4 = nl.ndarray((16, 5, 4, 4), dtype=nl.float32, buffer=nl.psum, name="dx_ps_4")
-    # no single tap covers a tile of this shape: open it with 0 · 0
-    zero_w_4 = nl.ndarray((1, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_w_4")
-    zero_x_4 = nl.ndarray((1, 5, 4, 4), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_x_4")
-    nisa.memset(dst=zero_w_4, value=0.0, engine=nisa.engine.gpsimd)
-    nisa.memset(dst=zero_x_4, value=0.0, engine=nisa.engine.gpsimd)
-    nisa.nc_matmul(dst=dx_ps_4, stationary=zero_w_4[0:1, 0:16], moving=zero_x_4, accumulate=False)
+    # dx_ps_4: dx of sample 0, d 0 to 8 by 2, h 1 to 7 by 2, w 1 to 7 by 2, from channels 0 to 15 of dy
+    # no single tap covers this tile: open it with 0 · 0
+    nisa.nc_matmul(dst=dx_ps_4, stationary=zero_w_0[0:1, 0:16], moving=zero_x_4, accumulate=False)
     nisa.nc_matmul(
         dst=dx_ps_4[0:16, 0:5, 0:3, 0:3],
         stationary=w_turned_0[0:16, 9, 0:16],
@@ -437,12 +443,9 @@ def conv3d_n1_ci16_co16_i9x9x9_k3x3x3_s2x2x2_p3_3_3_3_3_3_d3x3x3_bf16_trn2(dy, x
     )
     nisa.tensor_copy(dst=dx_out_0[0:16, 0, 0:9:2, 1:8:2, 1:8:2], src=dx_ps_4, engine=nisa.engine.scalar)
     dx_ps_5 = nl.ndarray((16, 5, 4, 5), dtype=nl.float32, buffer=nl.psum, name="dx_ps_5")
-    # no single tap covers a tile of this shape: open it with 0 · 0
-    zero_w_5 = nl.ndarray((1, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_w_5")
-    zero_x_5 = nl.ndarray((1, 5, 4, 5), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_x_5")
-    nisa.memset(dst=zero_w_5, value=0.0, engine=nisa.engine.gpsimd)
-    nisa.memset(dst=zero_x_5, value=0.0, engine=nisa.engine.gpsimd)
-    nisa.nc_matmul(dst=dx_ps_5, stationary=zero_w_5[0:1, 0:16], moving=zero_x_5, accumulate=False)
+    # dx_ps_5: dx of sample 0, d 0 to 8 by 2, h 1 to 7 by 2, w 0 to 8 by 2, from channels 0 to 15 of dy
+    # no single tap covers this tile: open it with 0 · 0
+    nisa.nc_matmul(dst=dx_ps_5, stationary=zero_w_0[0:1, 0:16], moving=zero_x_5, accumulate=False)
     nisa.nc_transpose(
         dst=t_ps_3[0:125, 0, 2, 0:16],
         data=x_win_0[0:16, 0, 0:9:2, 6:15:2, 6:15:2],
@@ -472,12 +475,9 @@ def conv3d_n1_ci16_co16_i9x9x9_k3x3x3_s2x2x2_p3_3_3_3_3_3_d3x3x3_bf16_trn2(dy, x
     )
     nisa.tensor_copy(dst=dx_out_0[0:16, 0, 0:9:2, 1:8:2, 0:9:2], src=dx_ps_5, engine=nisa.engine.scalar)
     dx_ps_6 = nl.ndarray((16, 5, 5, 4), dtype=nl.float32, buffer=nl.psum, name="dx_ps_6")
-    # no single tap covers a tile of this shape: open it with 0 · 0
-    zero_w_6 = nl.ndarray((1, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_w_6")
-    zero_x_6 = nl.ndarray((1, 5, 5, 4), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_x_6")
-    nisa.memset(dst=zero_w_6, value=0.0, engine=nisa.engine.gpsimd)
-    nisa.memset(dst=zero_x_6, value=0.0, engine=nisa.engine.gpsimd)
-    nisa.nc_matmul(dst=dx_ps_6, stationary=zero_w_6[0:1, 0:16], moving=zero_x_6, accumulate=False)
+    # dx_ps_6: dx of sample 0, d 0 to 8 by 2, h 0 to 8 by 2, w 1 to 7 by 2, from channels 0 to 15 of dy
+    # no single tap covers this tile: open it with 0 · 0
+    nisa.nc_matmul(dst=dx_ps_6, stationary=zero_w_0[0:1, 0:16], moving=zero_x_6, accumulate=False)
     nisa.nc_transpose(
         dst=t_ps_3[0:125, 1, 2, 0:16],
         data=x_win_0[0:16, 0, 3:12:2, 6:15:2, 6:15:2],
@@ -507,6 +507,7 @@ def conv3d_n1_ci16_co16_i9x9x9_k3x3x3_s2x2x2_p3_3_3_3_3_3_d3x3x3_bf16_trn2(dy, x
     )
     nisa.tensor_copy(dst=dx_out_0[0:16, 0, 0:9:2, 0:9:2, 1:8:2], src=dx_ps_6, engine=nisa.engine.vector)
     dx_ps_7 = nl.ndarray((16, 5, 5, 5), dtype=nl.float32, buffer=nl.psum, name="dx_ps_7")
+    # dx_ps_7: dx of sample 0, d 0 to 8 by 2, h 0 to 8 by 2, w 0 to 8 by 2, from channels 0 to 15 of dy
     nisa.nc_matmul(
         dst=dx_ps_7,
         stationary=w_turned_0[0:16, 13, 0:16],
@@ -526,18 +527,21 @@ def conv3d_n1_ci16_co16_i9x9x9_k3x3x3_s2x2x2_p3_3_3_3_3_3_d3x3x3_bf16_trn2(dy, x
     dw_ps_0 = nl.ndarray((16, 3, 3, 16), dtype=nl.float32, buffer=nl.psum, name="dw_ps_0")
     dw_ps_1 = nl.ndarray((16, 3, 3, 16), dtype=nl.float32, buffer=nl.psum, name="dw_ps_1")
     dw_ps_2 = nl.ndarray((16, 3, 3, 16), dtype=nl.float32, buffer=nl.psum, name="dw_ps_2")
+    # dw_ps_0: dw of taps d 0 to 2, h 0 to 2, w 0, channels 0 to 15 on partitions, 0 to 15 along columns
     nisa.nc_matmul(
         dst=dw_ps_0,
         stationary=stat_t_0[0:125, 0, 0, 0, 0:16],
         moving=mov_t_0[0:125, 0, 0:3, 0:3, 0:16],
         accumulate=False,
     )
+    # dw_ps_1: dw of taps d 0 to 2, h 0 to 2, w 1, channels 0 to 15 on partitions, 0 to 15 along columns
     nisa.nc_matmul(
         dst=dw_ps_1,
         stationary=stat_t_0[0:125, 0, 0, 0, 0:16],
         moving=mov_t_0[0:125, 1, 0:3, 0:3, 0:16],
         accumulate=False,
     )
+    # dw_ps_2: dw of taps d 0 to 2, h 0 to 2, w 2, channels 0 to 15 on partitions, 0 to 15 along columns
     nisa.nc_matmul(
         dst=dw_ps_2,
         stationary=stat_t_0[0:125, 0, 0, 0, 0:16],

@@ -49,6 +49,8 @@ Tiling
 Memory
     SBUF peak 2960 of 212984 bytes per partition, PSUM peak 2 of 8 banks
     role      memory  buffers  largest             dtype  B/partition
+    zero_w    sbuf    1        [1, 128]            bf16   256
+    zero_x    sbuf    1        [1, 3, 8, 8]        bf16   384
     w_nat     sbuf    1        [32, 18, 2]         bf16   72
     w_turned  sbuf    1        [2, 18, 32]         bf16   1152
     w_ps      psum    1        [2, 18, 32]         bf16   1152
@@ -57,8 +59,6 @@ Memory
     db_part   sbuf    1        [2, 1]              fp32   4
     dx_out    sbuf    1        [32, 1, 3, 8, 8]    bf16   384
     dx_ps     psum    1        [32, 3, 8, 8]       fp32   768
-    zero_w    sbuf    1        [1, 128]            bf16   256
-    zero_x    sbuf    1        [1, 3, 8, 8]        bf16   384
     stat_t    sbuf    1        [128, 1, 4, 1, 16]  bf16   128
     t_ps      psum    2        [128, 4, 1, 16]     bf16   128
     mov_t     sbuf    1        [128, 3, 2, 3, 1]   bf16   36
@@ -70,8 +70,10 @@ Memory
 
 Cost
     124 instructions: 53 dma_copy, 9 memset, 21 nc_matmul, 31 nc_transpose, 7 tensor_copy, 3 tensor_reduce
+    needs NKI 0.3 or newer
     10432 bytes read, 9058 bytes written; compulsory 18626
-    busy us: tensor 1.5, vector 0.6, scalar 0.4, gpsimd 0.5, dma 3.0; bound by dma; floor 0.1 us
+    busy us: tensor 1.5, vector 0.6, scalar 0.4, gpsimd 0.5, dma 3.0; bound by dma
+    makespan 8.5 us expected; floor 0.1 us
 
 Pseudocode
     filters: one matrix [dy channels, dx channels] per tap
@@ -98,6 +100,13 @@ def conv3d_n1_ci16_co1_i4x8x8_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, x_
     dx = nl.ndarray((1, 16, 4, 8, 8), dtype=nl.bfloat16, buffer=nl.shared_hbm, name="dx")
     dw = nl.ndarray((3, 3, 3, 16, 1), dtype=nl.bfloat16, buffer=nl.shared_hbm, name="dw")
     db = nl.ndarray((1,), dtype=nl.bfloat16, buffer=nl.shared_hbm, name="db")
+
+    # === constants ===================================================================================================
+    # What several sections share.
+    zero_w_0 = nl.ndarray((1, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_w_0")
+    nisa.memset(dst=zero_w_0, value=0.0, engine=nisa.engine.gpsimd)
+    zero_x_0 = nl.ndarray((1, 3, 8, 8), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_x_0")
+    nisa.memset(dst=zero_x_0, value=0.0, engine=nisa.engine.gpsimd)
 
     # === filters =====================================================================================================
     # Stationary matrices of dx, dy's channels on partitions.
@@ -161,11 +170,8 @@ def conv3d_n1_ci16_co1_i4x8x8_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, x_
     db_part_0 = nl.ndarray((2, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     dx_out_0 = nl.ndarray((32, 1, 3, 8, 8), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")
     dx_ps_0 = nl.ndarray((32, 3, 8, 8), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
-    # no single tap covers a tile of this shape: open it with 0 · 0
-    zero_w_0 = nl.ndarray((1, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_w_0")
-    zero_x_0 = nl.ndarray((1, 3, 8, 8), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_x_0")
-    nisa.memset(dst=zero_w_0, value=0.0, engine=nisa.engine.gpsimd)
-    nisa.memset(dst=zero_x_0, value=0.0, engine=nisa.engine.gpsimd)
+    # dx_ps_0: dx of sample 0, d blocks 0 to 2, h 0 to 7, w 0 to 7, from channels 0 to 0 of dy
+    # no single tap covers this tile: open it with 0 · 0
     nisa.nc_matmul(dst=dx_ps_0, stationary=zero_w_0[0:1, 0:32], moving=zero_x_0, accumulate=False)
     stat_t_0 = nl.ndarray((128, 1, 4, 1, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="stat_t_0")
     t_ps_0 = nl.ndarray((128, 4, 1, 16), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_0")
@@ -302,6 +308,7 @@ def conv3d_n1_ci16_co1_i4x8x8_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, x_
 
     # === slab 1 of 1: dw =============================================================================================
     dw_ps_0 = nl.ndarray((48, 3, 3, 1), dtype=nl.float32, buffer=nl.psum, name="dw_ps_0")
+    # dw_ps_0: dw of taps d 0 to 2, h 0 to 2, w 0 to 2, channels 0 to 15 on partitions, 0 to 0 along columns
     stat_t_0_view = stat_t_0.reshape((128, 1, 64))
     nisa.nc_matmul(
         dst=dw_ps_0,

@@ -59,8 +59,10 @@ Memory
 
 Cost
     55 instructions: 30 dma_copy, 6 memset, 1 nc_matmul, 12 nc_transpose, 4 tensor_copy, 2 tensor_reduce
+    needs NKI 0.3 or newer
     5184 bytes read, 6928 bytes written; compulsory 12112
-    busy us: tensor 0.3, vector 0.2, scalar 0.2, gpsimd 0.3, dma 1.6; bound by dma; floor 0.0 us
+    busy us: tensor 0.3, vector 0.2, scalar 0.2, gpsimd 0.3, dma 1.6; bound by dma
+    makespan 5.7 us expected; floor 0.0 us
 
 Pseudocode
     for each slab:
@@ -120,6 +122,7 @@ def conv3d_n1_ci16_co8_i3x6x6_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2_dw_db(
 
     # === slab 1 of 1: dw =============================================================================================
     dw_ps_0 = nl.ndarray((48, 3, 3, 8), dtype=nl.float32, buffer=nl.psum, name="dw_ps_0")
+    # dw_ps_0: dw of taps d 0 to 2, h 0 to 2, w 0 to 2, channels 0 to 15 on partitions, 0 to 7 along columns
     stat_t_0_view = stat_t_0.reshape((108, 1, 48))
     nisa.nc_matmul(
         dst=dw_ps_0,

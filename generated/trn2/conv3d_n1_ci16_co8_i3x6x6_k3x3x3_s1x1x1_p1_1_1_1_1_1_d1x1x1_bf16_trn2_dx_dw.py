@@ -63,8 +63,10 @@ Memory
 
 Cost
     109 instructions: 31 dma_copy, 6 memset, 28 nc_matmul, 39 nc_transpose, 5 tensor_copy
+    needs NKI 0.3 or newer
     12096 bytes read, 10368 bytes written; compulsory 22464
-    busy us: tensor 1.3, vector 0.2, scalar 0.3, gpsimd 0.3, dma 1.8; bound by dma; floor 0.1 us
+    busy us: tensor 1.3, vector 0.2, scalar 0.3, gpsimd 0.3, dma 1.8; bound by dma
+    makespan 6.7 us expected; floor 0.1 us
 
 Pseudocode
     filters: one matrix [dy channels, dx channels] per tap
@@ -139,6 +141,7 @@ def conv3d_n1_ci16_co8_i3x6x6_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2_dx_dw(
     # === slab 1 of 1: dx, operands of dw =============================================================================
     dx_out_0 = nl.ndarray((16, 1, 3, 6, 6), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")
     dx_ps_0 = nl.ndarray((16, 3, 6, 6), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
+    # dx_ps_0: dx of sample 0, d 0 to 2, h 0 to 5, w 0 to 5, from channels 0 to 7 of dy
     nisa.nc_matmul(
         dst=dx_ps_0,
         stationary=w_turned_0[0:8, 13, 0:16],
@@ -324,6 +327,7 @@ def conv3d_n1_ci16_co8_i3x6x6_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2_dx_dw(
 
     # === slab 1 of 1: dw =============================================================================================
     dw_ps_0 = nl.ndarray((48, 3, 3, 8), dtype=nl.float32, buffer=nl.psum, name="dw_ps_0")
+    # dw_ps_0: dw of taps d 0 to 2, h 0 to 2, w 0 to 2, channels 0 to 15 on partitions, 0 to 7 along columns
     stat_t_0_view = stat_t_0.reshape((108, 1, 48))
     nisa.nc_matmul(
         dst=dw_ps_0,

@@ -67,8 +67,10 @@ Memory
 
 Cost
     415 instructions: 66 dma_copy, 10 memset, 108 nc_matmul, 164 nc_transpose, 63 tensor_copy, 4 tensor_reduce
+    needs NKI 0.3 or newer
     2045952 bytes read, 2018688 bytes written; compulsory 4064640
-    busy us: tensor 12.8, vector 10.1, scalar 10.0, gpsimd 0.5, dma 15.9; bound by dma; floor 11.0 us
+    busy us: tensor 12.8, vector 10.1, scalar 10.0, gpsimd 0.5, dma 15.9; bound by dma
+    makespan 23.0 us expected; floor 11.0 us
 
 Pseudocode
     filters: one matrix [dy channels, dx channels] per tap
@@ -269,6 +271,7 @@ def conv3d_n1_ci192_co192_i2x6x6_k3x3x3_s1x1x1_p2_0_1_1_1_1_d1x1x1_bf16_trn2(dy,
     db_part_1 = nl.ndarray((64, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_1")
     dx_out_0 = nl.ndarray((128, 1, 2, 6, 6), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")
     dx_ps_0 = nl.ndarray((128, 2, 6, 6), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
+    # dx_ps_0: dx of sample 0, d 0 to 1, h 0 to 5, w 0 to 5, from channels 0 to 127 of dy
     nisa.nc_matmul(
         dst=dx_ps_0,
         stationary=w_turned_0[0:128, 22, 0:128],
@@ -397,6 +400,7 @@ def conv3d_n1_ci192_co192_i2x6x6_k3x3x3_s1x1x1_p2_0_1_1_1_1_d1x1x1_bf16_trn2(dy,
         moving=dy_win_0[0:128, 0, 0:2, 1:6, 1:6],
         accumulate=True,
     )
+    # dx_ps_0: dx of sample 0, d 0 to 1, h 0 to 5, w 0 to 5, from channels 128 to 191 of dy
     nisa.nc_matmul(
         dst=dx_ps_0,
         stationary=w_turned_1[0:64, 22, 0:128],
@@ -527,6 +531,7 @@ def conv3d_n1_ci192_co192_i2x6x6_k3x3x3_s1x1x1_p2_0_1_1_1_1_d1x1x1_bf16_trn2(dy,
     nisa.dma_copy(dst=dx[0, 0:128, 0:2, 0:6, 0:6], src=dx_out_0[0:128, 0, 0:2, 0:6, 0:6])
     dx_out_1 = nl.ndarray((64, 1, 2, 6, 6), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_1")
     dx_ps_1 = nl.ndarray((64, 2, 6, 6), dtype=nl.float32, buffer=nl.psum, name="dx_ps_1")
+    # dx_ps_1: dx of sample 0, d 0 to 1, h 0 to 5, w 0 to 5, from channels 0 to 127 of dy
     nisa.nc_matmul(
         dst=dx_ps_1,
         stationary=w_turned_2[0:128, 22, 0:64],
@@ -652,6 +657,7 @@ def conv3d_n1_ci192_co192_i2x6x6_k3x3x3_s1x1x1_p2_0_1_1_1_1_d1x1x1_bf16_trn2(dy,
         accumulate=True,
     )
     nisa.nc_transpose(dst=t_ps_8[0:72, 1, 2, 0:64], data=dy_win_1[0:64, 0, 1:3, 2:8, 0:6], engine=nisa.engine.tensor)
+    # dx_ps_1: dx of sample 0, d 0 to 1, h 0 to 5, w 0 to 5, from channels 128 to 191 of dy
     nisa.nc_matmul(
         dst=dx_ps_1,
         stationary=w_turned_3[0:64, 22, 0:64],
@@ -795,24 +801,28 @@ def conv3d_n1_ci192_co192_i2x6x6_k3x3x3_s1x1x1_p2_0_1_1_1_1_d1x1x1_bf16_trn2(dy,
     dw_ps_1 = nl.ndarray((128, 1, 2, 192), dtype=nl.float32, buffer=nl.psum, name="dw_ps_1")
     dw_ps_2 = nl.ndarray((128, 1, 2, 192), dtype=nl.float32, buffer=nl.psum, name="dw_ps_2")
     dw_ps_3 = nl.ndarray((128, 1, 1, 192), dtype=nl.float32, buffer=nl.psum, name="dw_ps_3")
+    # dw_ps_0: dw of taps d 2, h 1 to 2, w 2, channels 0 to 127 on partitions, 0 to 191 along columns
     nisa.nc_matmul(
         dst=dw_ps_0,
         stationary=stat_t_0[0:72, 0, 0, 0, 0:128],
         moving=mov_t_0[0:72, 0, 0:1, 0:2, 0:192],
         accumulate=False,
     )
+    # dw_ps_1: dw of taps d 2, h 1 to 2, w 1, channels 0 to 127 on partitions, 0 to 191 along columns
     nisa.nc_matmul(
         dst=dw_ps_1,
         stationary=stat_t_0[0:72, 0, 0, 0, 0:128],
         moving=mov_t_0[0:72, 1, 0:1, 0:2, 0:192],
         accumulate=False,
     )
+    # dw_ps_2: dw of taps d 2, h 1 to 2, w 0, channels 0 to 127 on partitions, 0 to 191 along columns
     nisa.nc_matmul(
         dst=dw_ps_2,
         stationary=stat_t_0[0:72, 0, 0, 0, 0:128],
         moving=mov_t_0[0:72, 2, 0:1, 0:2, 0:192],
         accumulate=False,
     )
+    # dw_ps_3: dw of taps d 2, h 0, w 2, channels 0 to 127 on partitions, 0 to 191 along columns
     nisa.nc_matmul(
         dst=dw_ps_3,
         stationary=stat_t_0[0:72, 0, 0, 0, 0:128],
@@ -838,24 +848,28 @@ def conv3d_n1_ci192_co192_i2x6x6_k3x3x3_s1x1x1_p2_0_1_1_1_1_d1x1x1_bf16_trn2(dy,
     dw_ps_5 = nl.ndarray((128, 1, 1, 192), dtype=nl.float32, buffer=nl.psum, name="dw_ps_5")
     dw_ps_6 = nl.ndarray((128, 1, 2, 192), dtype=nl.float32, buffer=nl.psum, name="dw_ps_6")
     dw_ps_7 = nl.ndarray((128, 1, 2, 192), dtype=nl.float32, buffer=nl.psum, name="dw_ps_7")
+    # dw_ps_4: dw of taps d 2, h 0, w 1, channels 0 to 127 on partitions, 0 to 191 along columns
     nisa.nc_matmul(
         dst=dw_ps_4,
         stationary=stat_t_0[0:72, 0, 0, 0, 0:128],
         moving=mov_t_0[0:72, 1, 0:1, 2:3, 0:192],
         accumulate=False,
     )
+    # dw_ps_5: dw of taps d 2, h 0, w 0, channels 0 to 127 on partitions, 0 to 191 along columns
     nisa.nc_matmul(
         dst=dw_ps_5,
         stationary=stat_t_0[0:72, 0, 0, 0, 0:128],
         moving=mov_t_0[0:72, 2, 0:1, 2:3, 0:192],
         accumulate=False,
     )
+    # dw_ps_6: dw of taps d 1, h 1 to 2, w 2, channels 0 to 127 on partitions, 0 to 191 along columns
     nisa.nc_matmul(
         dst=dw_ps_6,
         stationary=stat_t_0[0:72, 0, 0, 0, 0:128],
         moving=mov_t_0[0:72, 0, 1:2, 0:2, 0:192],
         accumulate=False,
     )
+    # dw_ps_7: dw of taps d 1, h 1 to 2, w 1, channels 0 to 127 on partitions, 0 to 191 along columns
     nisa.nc_matmul(
         dst=dw_ps_7,
         stationary=stat_t_0[0:72, 0, 0, 0, 0:128],
@@ -880,24 +894,28 @@ def conv3d_n1_ci192_co192_i2x6x6_k3x3x3_s1x1x1_p2_0_1_1_1_1_d1x1x1_bf16_trn2(dy,
     dw_ps_9 = nl.ndarray((128, 1, 1, 192), dtype=nl.float32, buffer=nl.psum, name="dw_ps_9")
     dw_ps_10 = nl.ndarray((128, 1, 1, 192), dtype=nl.float32, buffer=nl.psum, name="dw_ps_10")
     dw_ps_11 = nl.ndarray((128, 1, 1, 192), dtype=nl.float32, buffer=nl.psum, name="dw_ps_11")
+    # dw_ps_8: dw of taps d 1, h 1 to 2, w 0, channels 0 to 127 on partitions, 0 to 191 along columns
     nisa.nc_matmul(
         dst=dw_ps_8,
         stationary=stat_t_0[0:72, 0, 0, 0, 0:128],
         moving=mov_t_0[0:72, 2, 1:2, 0:2, 0:192],
         accumulate=False,
     )
+    # dw_ps_9: dw of taps d 1, h 0, w 2, channels 0 to 127 on partitions, 0 to 191 along columns
     nisa.nc_matmul(
         dst=dw_ps_9,
         stationary=stat_t_0[0:72, 0, 0, 0, 0:128],
         moving=mov_t_0[0:72, 0, 1:2, 2:3, 0:192],
         accumulate=False,
     )
+    # dw_ps_10: dw of taps d 1, h 0, w 1, channels 0 to 127 on partitions, 0 to 191 along columns
     nisa.nc_matmul(
         dst=dw_ps_10,
         stationary=stat_t_0[0:72, 0, 0, 0, 0:128],
         moving=mov_t_0[0:72, 1, 1:2, 2:3, 0:192],
         accumulate=False,
     )
+    # dw_ps_11: dw of taps d 1, h 0, w 0, channels 0 to 127 on partitions, 0 to 191 along columns
     nisa.nc_matmul(
         dst=dw_ps_11,
         stationary=stat_t_0[0:72, 0, 0, 0, 0:128],
@@ -921,24 +939,28 @@ def conv3d_n1_ci192_co192_i2x6x6_k3x3x3_s1x1x1_p2_0_1_1_1_1_d1x1x1_bf16_trn2(dy,
     dw_ps_13 = nl.ndarray((128, 1, 2, 192), dtype=nl.float32, buffer=nl.psum, name="dw_ps_13")
     dw_ps_14 = nl.ndarray((128, 1, 2, 192), dtype=nl.float32, buffer=nl.psum, name="dw_ps_14")
     dw_ps_15 = nl.ndarray((128, 1, 1, 192), dtype=nl.float32, buffer=nl.psum, name="dw_ps_15")
+    # dw_ps_12: dw of taps d 0, h 1 to 2, w 2, channels 0 to 127 on partitions, 0 to 191 along columns
     nisa.nc_matmul(
         dst=dw_ps_12,
         stationary=stat_t_0[0:72, 0, 0, 0, 0:128],
         moving=mov_t_0[0:72, 0, 2:3, 0:2, 0:192],
         accumulate=False,
     )
+    # dw_ps_13: dw of taps d 0, h 1 to 2, w 1, channels 0 to 127 on partitions, 0 to 191 along columns
     nisa.nc_matmul(
         dst=dw_ps_13,
         stationary=stat_t_0[0:72, 0, 0, 0, 0:128],
         moving=mov_t_0[0:72, 1, 2:3, 0:2, 0:192],
         accumulate=False,
     )
+    # dw_ps_14: dw of taps d 0, h 1 to 2, w 0, channels 0 to 127 on partitions, 0 to 191 along columns
     nisa.nc_matmul(
         dst=dw_ps_14,
         stationary=stat_t_0[0:72, 0, 0, 0, 0:128],
         moving=mov_t_0[0:72, 2, 2:3, 0:2, 0:192],
         accumulate=False,
     )
+    # dw_ps_15: dw of taps d 0, h 0, w 2, channels 0 to 127 on partitions, 0 to 191 along columns
     nisa.nc_matmul(
         dst=dw_ps_15,
         stationary=stat_t_0[0:72, 0, 0, 0, 0:128],
@@ -964,24 +986,28 @@ def conv3d_n1_ci192_co192_i2x6x6_k3x3x3_s1x1x1_p2_0_1_1_1_1_d1x1x1_bf16_trn2(dy,
     dw_ps_17 = nl.ndarray((128, 1, 1, 192), dtype=nl.float32, buffer=nl.psum, name="dw_ps_17")
     dw_ps_18 = nl.ndarray((64, 1, 2, 192), dtype=nl.float32, buffer=nl.psum, name="dw_ps_18")
     dw_ps_19 = nl.ndarray((64, 1, 2, 192), dtype=nl.float32, buffer=nl.psum, name="dw_ps_19")
+    # dw_ps_16: dw of taps d 0, h 0, w 1, channels 0 to 127 on partitions, 0 to 191 along columns
     nisa.nc_matmul(
         dst=dw_ps_16,
         stationary=stat_t_0[0:72, 0, 0, 0, 0:128],
         moving=mov_t_0[0:72, 1, 2:3, 2:3, 0:192],
         accumulate=False,
     )
+    # dw_ps_17: dw of taps d 0, h 0, w 0, channels 0 to 127 on partitions, 0 to 191 along columns
     nisa.nc_matmul(
         dst=dw_ps_17,
         stationary=stat_t_0[0:72, 0, 0, 0, 0:128],
         moving=mov_t_0[0:72, 2, 2:3, 2:3, 0:192],
         accumulate=False,
     )
+    # dw_ps_18: dw of taps d 2, h 1 to 2, w 2, channels 128 to 191 on partitions, 0 to 191 along columns
     nisa.nc_matmul(
         dst=dw_ps_18,
         stationary=stat_t_0[0:72, 0, 0, 0, 128:192],
         moving=mov_t_0[0:72, 0, 0:1, 0:2, 0:192],
         accumulate=False,
     )
+    # dw_ps_19: dw of taps d 2, h 1 to 2, w 1, channels 128 to 191 on partitions, 0 to 191 along columns
     nisa.nc_matmul(
         dst=dw_ps_19,
         stationary=stat_t_0[0:72, 0, 0, 0, 128:192],
@@ -1006,24 +1032,28 @@ def conv3d_n1_ci192_co192_i2x6x6_k3x3x3_s1x1x1_p2_0_1_1_1_1_d1x1x1_bf16_trn2(dy,
     dw_ps_21 = nl.ndarray((64, 1, 1, 192), dtype=nl.float32, buffer=nl.psum, name="dw_ps_21")
     dw_ps_22 = nl.ndarray((64, 1, 1, 192), dtype=nl.float32, buffer=nl.psum, name="dw_ps_22")
     dw_ps_23 = nl.ndarray((64, 1, 1, 192), dtype=nl.float32, buffer=nl.psum, name="dw_ps_23")
+    # dw_ps_20: dw of taps d 2, h 1 to 2, w 0, channels 128 to 191 on partitions, 0 to 191 along columns
     nisa.nc_matmul(
         dst=dw_ps_20,
         stationary=stat_t_0[0:72, 0, 0, 0, 128:192],
         moving=mov_t_0[0:72, 2, 0:1, 0:2, 0:192],
         accumulate=False,
     )
+    # dw_ps_21: dw of taps d 2, h 0, w 2, channels 128 to 191 on partitions, 0 to 191 along columns
     nisa.nc_matmul(
         dst=dw_ps_21,
         stationary=stat_t_0[0:72, 0, 0, 0, 128:192],
         moving=mov_t_0[0:72, 0, 0:1, 2:3, 0:192],
         accumulate=False,
     )
+    # dw_ps_22: dw of taps d 2, h 0, w 1, channels 128 to 191 on partitions, 0 to 191 along columns
     nisa.nc_matmul(
         dst=dw_ps_22,
         stationary=stat_t_0[0:72, 0, 0, 0, 128:192],
         moving=mov_t_0[0:72, 1, 0:1, 2:3, 0:192],
         accumulate=False,
     )
+    # dw_ps_23: dw of taps d 2, h 0, w 0, channels 128 to 191 on partitions, 0 to 191 along columns
     nisa.nc_matmul(
         dst=dw_ps_23,
         stationary=stat_t_0[0:72, 0, 0, 0, 128:192],
@@ -1047,24 +1077,28 @@ def conv3d_n1_ci192_co192_i2x6x6_k3x3x3_s1x1x1_p2_0_1_1_1_1_d1x1x1_bf16_trn2(dy,
     dw_ps_25 = nl.ndarray((64, 1, 2, 192), dtype=nl.float32, buffer=nl.psum, name="dw_ps_25")
     dw_ps_26 = nl.ndarray((64, 1, 2, 192), dtype=nl.float32, buffer=nl.psum, name="dw_ps_26")
     dw_ps_27 = nl.ndarray((64, 1, 1, 192), dtype=nl.float32, buffer=nl.psum, name="dw_ps_27")
+    # dw_ps_24: dw of taps d 1, h 1 to 2, w 2, channels 128 to 191 on partitions, 0 to 191 along columns
     nisa.nc_matmul(
         dst=dw_ps_24,
         stationary=stat_t_0[0:72, 0, 0, 0, 128:192],
         moving=mov_t_0[0:72, 0, 1:2, 0:2, 0:192],
         accumulate=False,
     )
+    # dw_ps_25: dw of taps d 1, h 1 to 2, w 1, channels 128 to 191 on partitions, 0 to 191 along columns
     nisa.nc_matmul(
         dst=dw_ps_25,
         stationary=stat_t_0[0:72, 0, 0, 0, 128:192],
         moving=mov_t_0[0:72, 1, 1:2, 0:2, 0:192],
         accumulate=False,
     )
+    # dw_ps_26: dw of taps d 1, h 1 to 2, w 0, channels 128 to 191 on partitions, 0 to 191 along columns
     nisa.nc_matmul(
         dst=dw_ps_26,
         stationary=stat_t_0[0:72, 0, 0, 0, 128:192],
         moving=mov_t_0[0:72, 2, 1:2, 0:2, 0:192],
         accumulate=False,
     )
+    # dw_ps_27: dw of taps d 1, h 0, w 2, channels 128 to 191 on partitions, 0 to 191 along columns
     nisa.nc_matmul(
         dst=dw_ps_27,
         stationary=stat_t_0[0:72, 0, 0, 0, 128:192],
@@ -1090,24 +1124,28 @@ def conv3d_n1_ci192_co192_i2x6x6_k3x3x3_s1x1x1_p2_0_1_1_1_1_d1x1x1_bf16_trn2(dy,
     dw_ps_29 = nl.ndarray((64, 1, 1, 192), dtype=nl.float32, buffer=nl.psum, name="dw_ps_29")
     dw_ps_30 = nl.ndarray((64, 1, 2, 192), dtype=nl.float32, buffer=nl.psum, name="dw_ps_30")
     dw_ps_31 = nl.ndarray((64, 1, 2, 192), dtype=nl.float32, buffer=nl.psum, name="dw_ps_31")
+    # dw_ps_28: dw of taps d 1, h 0, w 1, channels 128 to 191 on partitions, 0 to 191 along columns
     nisa.nc_matmul(
         dst=dw_ps_28,
         stationary=stat_t_0[0:72, 0, 0, 0, 128:192],
         moving=mov_t_0[0:72, 1, 1:2, 2:3, 0:192],
         accumulate=False,
     )
+    # dw_ps_29: dw of taps d 1, h 0, w 0, channels 128 to 191 on partitions, 0 to 191 along columns
     nisa.nc_matmul(
         dst=dw_ps_29,
         stationary=stat_t_0[0:72, 0, 0, 0, 128:192],
         moving=mov_t_0[0:72, 2, 1:2, 2:3, 0:192],
         accumulate=False,
     )
+    # dw_ps_30: dw of taps d 0, h 1 to 2, w 2, channels 128 to 191 on partitions, 0 to 191 along columns
     nisa.nc_matmul(
         dst=dw_ps_30,
         stationary=stat_t_0[0:72, 0, 0, 0, 128:192],
         moving=mov_t_0[0:72, 0, 2:3, 0:2, 0:192],
         accumulate=False,
     )
+    # dw_ps_31: dw of taps d 0, h 1 to 2, w 1, channels 128 to 191 on partitions, 0 to 191 along columns
     nisa.nc_matmul(
         dst=dw_ps_31,
         stationary=stat_t_0[0:72, 0, 0, 0, 128:192],
@@ -1132,24 +1170,28 @@ def conv3d_n1_ci192_co192_i2x6x6_k3x3x3_s1x1x1_p2_0_1_1_1_1_d1x1x1_bf16_trn2(dy,
     dw_ps_33 = nl.ndarray((64, 1, 1, 192), dtype=nl.float32, buffer=nl.psum, name="dw_ps_33")
     dw_ps_34 = nl.ndarray((64, 1, 1, 192), dtype=nl.float32, buffer=nl.psum, name="dw_ps_34")
     dw_ps_35 = nl.ndarray((64, 1, 1, 192), dtype=nl.float32, buffer=nl.psum, name="dw_ps_35")
+    # dw_ps_32: dw of taps d 0, h 1 to 2, w 0, channels 128 to 191 on partitions, 0 to 191 along columns
     nisa.nc_matmul(
         dst=dw_ps_32,
         stationary=stat_t_0[0:72, 0, 0, 0, 128:192],
         moving=mov_t_0[0:72, 2, 2:3, 0:2, 0:192],
         accumulate=False,
     )
+    # dw_ps_33: dw of taps d 0, h 0, w 2, channels 128 to 191 on partitions, 0 to 191 along columns
     nisa.nc_matmul(
         dst=dw_ps_33,
         stationary=stat_t_0[0:72, 0, 0, 0, 128:192],
         moving=mov_t_0[0:72, 0, 2:3, 2:3, 0:192],
         accumulate=False,
     )
+    # dw_ps_34: dw of taps d 0, h 0, w 1, channels 128 to 191 on partitions, 0 to 191 along columns
     nisa.nc_matmul(
         dst=dw_ps_34,
         stationary=stat_t_0[0:72, 0, 0, 0, 128:192],
         moving=mov_t_0[0:72, 1, 2:3, 2:3, 0:192],
         accumulate=False,
     )
+    # dw_ps_35: dw of taps d 0, h 0, w 0, channels 128 to 191 on partitions, 0 to 191 along columns
     nisa.nc_matmul(
         dst=dw_ps_35,
         stationary=stat_t_0[0:72, 0, 0, 0, 128:192],
@@ -1174,11 +1216,11 @@ def conv3d_n1_ci192_co192_i2x6x6_k3x3x3_s1x1x1_p2_0_1_1_1_1_d1x1x1_bf16_trn2(dy,
     # Add the partial sums of all slabs up, round once, store.
     db_sum_0 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_0")
     nisa.tensor_reduce(dst=db_sum_0, op=nl.add, data=db_part_0, axis=1)
+    db_sum_1 = nl.ndarray((64, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_1")
+    nisa.tensor_reduce(dst=db_sum_1, op=nl.add, data=db_part_1, axis=1)
     db_out_0 = nl.ndarray((128, 1), dtype=nl.bfloat16, buffer=nl.sbuf, name="db_out_0")
     nisa.tensor_copy(dst=db_out_0, src=db_sum_0, engine=nisa.engine.scalar)
     nisa.dma_copy(dst=db.ap(pattern=[[1, 128], [1, 1]], offset=0), src=db_out_0)
-    db_sum_1 = nl.ndarray((64, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_1")
-    nisa.tensor_reduce(dst=db_sum_1, op=nl.add, data=db_part_1, axis=1)
     db_out_1 = nl.ndarray((64, 1), dtype=nl.bfloat16, buffer=nl.sbuf, name="db_out_1")
     nisa.tensor_copy(dst=db_out_1, src=db_sum_1, engine=nisa.engine.scalar)
     nisa.dma_copy(dst=db.ap(pattern=[[1, 64], [1, 1]], offset=128), src=db_out_1)

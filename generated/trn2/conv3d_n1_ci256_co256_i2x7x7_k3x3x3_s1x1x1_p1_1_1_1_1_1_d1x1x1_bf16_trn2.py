@@ -67,8 +67,10 @@ Memory
 
 Cost
     460 instructions: 66 dma_copy, 12 memset, 144 nc_matmul, 164 nc_transpose, 70 tensor_copy, 4 tensor_reduce
+    needs NKI 0.3 or newer
     3639296 bytes read, 3589632 bytes written; compulsory 7228928
-    busy us: tensor 17.6, vector 13.5, scalar 13.4, gpsimd 0.6, dma 25.0; bound by dma; floor 19.6 us
+    busy us: tensor 17.6, vector 13.5, scalar 13.4, gpsimd 0.6, dma 25.0; bound by dma
+    makespan 34.0 us expected; floor 19.6 us
 
 Pseudocode
     filters: one matrix [dy channels, dx channels] per tap
@@ -279,6 +281,7 @@ def conv3d_n1_ci256_co256_i2x7x7_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     db_part_1 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_1")
     dx_out_0 = nl.ndarray((128, 1, 2, 7, 7), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")
     dx_ps_0 = nl.ndarray((128, 2, 7, 7), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
+    # dx_ps_0: dx of sample 0, d 0 to 1, h 0 to 6, w 0 to 6, from channels 0 to 127 of dy
     nisa.nc_matmul(
         dst=dx_ps_0,
         stationary=w_turned_0[0:128, 13, 0:128],
@@ -467,6 +470,7 @@ def conv3d_n1_ci256_co256_i2x7x7_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
         accumulate=True,
     )
     nisa.nc_transpose(dst=t_ps_4[0:98, 1, 0, 0:128], data=dy_win_0[0:128, 0, 1:3, 0:7, 1:8], engine=nisa.engine.tensor)
+    # dx_ps_0: dx of sample 0, d 0 to 1, h 0 to 6, w 0 to 6, from channels 128 to 255 of dy
     nisa.nc_matmul(
         dst=dx_ps_0,
         stationary=w_turned_1[0:128, 13, 0:128],
@@ -654,6 +658,7 @@ def conv3d_n1_ci256_co256_i2x7x7_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     nisa.dma_copy(dst=dx[0, 0:128, 0:2, 0:7, 0:7], src=dx_out_0[0:128, 0, 0:2, 0:7, 0:7])
     dx_out_1 = nl.ndarray((128, 1, 2, 7, 7), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_1")
     dx_ps_1 = nl.ndarray((128, 2, 7, 7), dtype=nl.float32, buffer=nl.psum, name="dx_ps_1")
+    # dx_ps_1: dx of sample 0, d 0 to 1, h 0 to 6, w 0 to 6, from channels 0 to 127 of dy
     nisa.nc_matmul(
         dst=dx_ps_1,
         stationary=w_turned_2[0:128, 13, 0:128],
@@ -836,6 +841,7 @@ def conv3d_n1_ci256_co256_i2x7x7_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
         accumulate=True,
     )
     nisa.nc_transpose(dst=t_ps_10[0:98, 1, 1, 0:128], data=dy_win_1[0:128, 0, 1:3, 1:8, 1:8], engine=nisa.engine.tensor)
+    # dx_ps_1: dx of sample 0, d 0 to 1, h 0 to 6, w 0 to 6, from channels 128 to 255 of dy
     nisa.nc_matmul(
         dst=dx_ps_1,
         stationary=w_turned_3[0:128, 13, 0:128],
@@ -1027,24 +1033,28 @@ def conv3d_n1_ci256_co256_i2x7x7_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     dw_ps_1 = nl.ndarray((128, 1, 2, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_1")
     dw_ps_2 = nl.ndarray((128, 1, 2, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_2")
     dw_ps_3 = nl.ndarray((128, 1, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_3")
+    # dw_ps_0: dw of taps d 2, h 1 to 2, w 2, channels 0 to 127 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_0,
         stationary=stat_t_0[0:98, 0, 0, 0, 0:128],
         moving=mov_t_0[0:98, 0, 0:1, 0:2, 0:256],
         accumulate=False,
     )
+    # dw_ps_1: dw of taps d 2, h 1 to 2, w 1, channels 0 to 127 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_1,
         stationary=stat_t_0[0:98, 0, 0, 0, 0:128],
         moving=mov_t_0[0:98, 1, 0:1, 0:2, 0:256],
         accumulate=False,
     )
+    # dw_ps_2: dw of taps d 2, h 1 to 2, w 0, channels 0 to 127 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_2,
         stationary=stat_t_0[0:98, 0, 0, 0, 0:128],
         moving=mov_t_0[0:98, 2, 0:1, 0:2, 0:256],
         accumulate=False,
     )
+    # dw_ps_3: dw of taps d 2, h 0, w 2, channels 0 to 127 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_3,
         stationary=stat_t_0[0:98, 0, 0, 0, 0:128],
@@ -1070,24 +1080,28 @@ def conv3d_n1_ci256_co256_i2x7x7_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     dw_ps_5 = nl.ndarray((128, 1, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_5")
     dw_ps_6 = nl.ndarray((128, 1, 2, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_6")
     dw_ps_7 = nl.ndarray((128, 1, 2, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_7")
+    # dw_ps_4: dw of taps d 2, h 0, w 1, channels 0 to 127 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_4,
         stationary=stat_t_0[0:98, 0, 0, 0, 0:128],
         moving=mov_t_0[0:98, 1, 0:1, 2:3, 0:256],
         accumulate=False,
     )
+    # dw_ps_5: dw of taps d 2, h 0, w 0, channels 0 to 127 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_5,
         stationary=stat_t_0[0:98, 0, 0, 0, 0:128],
         moving=mov_t_0[0:98, 2, 0:1, 2:3, 0:256],
         accumulate=False,
     )
+    # dw_ps_6: dw of taps d 1, h 1 to 2, w 2, channels 0 to 127 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_6,
         stationary=stat_t_0[0:98, 0, 0, 0, 0:128],
         moving=mov_t_0[0:98, 0, 1:2, 0:2, 0:256],
         accumulate=False,
     )
+    # dw_ps_7: dw of taps d 1, h 1 to 2, w 1, channels 0 to 127 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_7,
         stationary=stat_t_0[0:98, 0, 0, 0, 0:128],
@@ -1112,24 +1126,28 @@ def conv3d_n1_ci256_co256_i2x7x7_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     dw_ps_9 = nl.ndarray((128, 1, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_9")
     dw_ps_10 = nl.ndarray((128, 1, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_10")
     dw_ps_11 = nl.ndarray((128, 1, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_11")
+    # dw_ps_8: dw of taps d 1, h 1 to 2, w 0, channels 0 to 127 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_8,
         stationary=stat_t_0[0:98, 0, 0, 0, 0:128],
         moving=mov_t_0[0:98, 2, 1:2, 0:2, 0:256],
         accumulate=False,
     )
+    # dw_ps_9: dw of taps d 1, h 0, w 2, channels 0 to 127 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_9,
         stationary=stat_t_0[0:98, 0, 0, 0, 0:128],
         moving=mov_t_0[0:98, 0, 1:2, 2:3, 0:256],
         accumulate=False,
     )
+    # dw_ps_10: dw of taps d 1, h 0, w 1, channels 0 to 127 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_10,
         stationary=stat_t_0[0:98, 0, 0, 0, 0:128],
         moving=mov_t_0[0:98, 1, 1:2, 2:3, 0:256],
         accumulate=False,
     )
+    # dw_ps_11: dw of taps d 1, h 0, w 0, channels 0 to 127 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_11,
         stationary=stat_t_0[0:98, 0, 0, 0, 0:128],
@@ -1153,24 +1171,28 @@ def conv3d_n1_ci256_co256_i2x7x7_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     dw_ps_13 = nl.ndarray((128, 1, 2, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_13")
     dw_ps_14 = nl.ndarray((128, 1, 2, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_14")
     dw_ps_15 = nl.ndarray((128, 1, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_15")
+    # dw_ps_12: dw of taps d 0, h 1 to 2, w 2, channels 0 to 127 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_12,
         stationary=stat_t_0[0:98, 0, 0, 0, 0:128],
         moving=mov_t_0[0:98, 0, 2:3, 0:2, 0:256],
         accumulate=False,
     )
+    # dw_ps_13: dw of taps d 0, h 1 to 2, w 1, channels 0 to 127 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_13,
         stationary=stat_t_0[0:98, 0, 0, 0, 0:128],
         moving=mov_t_0[0:98, 1, 2:3, 0:2, 0:256],
         accumulate=False,
     )
+    # dw_ps_14: dw of taps d 0, h 1 to 2, w 0, channels 0 to 127 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_14,
         stationary=stat_t_0[0:98, 0, 0, 0, 0:128],
         moving=mov_t_0[0:98, 2, 2:3, 0:2, 0:256],
         accumulate=False,
     )
+    # dw_ps_15: dw of taps d 0, h 0, w 2, channels 0 to 127 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_15,
         stationary=stat_t_0[0:98, 0, 0, 0, 0:128],
@@ -1196,24 +1218,28 @@ def conv3d_n1_ci256_co256_i2x7x7_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     dw_ps_17 = nl.ndarray((128, 1, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_17")
     dw_ps_18 = nl.ndarray((128, 1, 2, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_18")
     dw_ps_19 = nl.ndarray((128, 1, 2, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_19")
+    # dw_ps_16: dw of taps d 0, h 0, w 1, channels 0 to 127 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_16,
         stationary=stat_t_0[0:98, 0, 0, 0, 0:128],
         moving=mov_t_0[0:98, 1, 2:3, 2:3, 0:256],
         accumulate=False,
     )
+    # dw_ps_17: dw of taps d 0, h 0, w 0, channels 0 to 127 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_17,
         stationary=stat_t_0[0:98, 0, 0, 0, 0:128],
         moving=mov_t_0[0:98, 2, 2:3, 2:3, 0:256],
         accumulate=False,
     )
+    # dw_ps_18: dw of taps d 2, h 1 to 2, w 2, channels 128 to 255 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_18,
         stationary=stat_t_0[0:98, 0, 0, 0, 128:256],
         moving=mov_t_0[0:98, 0, 0:1, 0:2, 0:256],
         accumulate=False,
     )
+    # dw_ps_19: dw of taps d 2, h 1 to 2, w 1, channels 128 to 255 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_19,
         stationary=stat_t_0[0:98, 0, 0, 0, 128:256],
@@ -1238,24 +1264,28 @@ def conv3d_n1_ci256_co256_i2x7x7_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     dw_ps_21 = nl.ndarray((128, 1, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_21")
     dw_ps_22 = nl.ndarray((128, 1, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_22")
     dw_ps_23 = nl.ndarray((128, 1, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_23")
+    # dw_ps_20: dw of taps d 2, h 1 to 2, w 0, channels 128 to 255 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_20,
         stationary=stat_t_0[0:98, 0, 0, 0, 128:256],
         moving=mov_t_0[0:98, 2, 0:1, 0:2, 0:256],
         accumulate=False,
     )
+    # dw_ps_21: dw of taps d 2, h 0, w 2, channels 128 to 255 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_21,
         stationary=stat_t_0[0:98, 0, 0, 0, 128:256],
         moving=mov_t_0[0:98, 0, 0:1, 2:3, 0:256],
         accumulate=False,
     )
+    # dw_ps_22: dw of taps d 2, h 0, w 1, channels 128 to 255 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_22,
         stationary=stat_t_0[0:98, 0, 0, 0, 128:256],
         moving=mov_t_0[0:98, 1, 0:1, 2:3, 0:256],
         accumulate=False,
     )
+    # dw_ps_23: dw of taps d 2, h 0, w 0, channels 128 to 255 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_23,
         stationary=stat_t_0[0:98, 0, 0, 0, 128:256],
@@ -1279,24 +1309,28 @@ def conv3d_n1_ci256_co256_i2x7x7_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     dw_ps_25 = nl.ndarray((128, 1, 2, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_25")
     dw_ps_26 = nl.ndarray((128, 1, 2, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_26")
     dw_ps_27 = nl.ndarray((128, 1, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_27")
+    # dw_ps_24: dw of taps d 1, h 1 to 2, w 2, channels 128 to 255 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_24,
         stationary=stat_t_0[0:98, 0, 0, 0, 128:256],
         moving=mov_t_0[0:98, 0, 1:2, 0:2, 0:256],
         accumulate=False,
     )
+    # dw_ps_25: dw of taps d 1, h 1 to 2, w 1, channels 128 to 255 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_25,
         stationary=stat_t_0[0:98, 0, 0, 0, 128:256],
         moving=mov_t_0[0:98, 1, 1:2, 0:2, 0:256],
         accumulate=False,
     )
+    # dw_ps_26: dw of taps d 1, h 1 to 2, w 0, channels 128 to 255 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_26,
         stationary=stat_t_0[0:98, 0, 0, 0, 128:256],
         moving=mov_t_0[0:98, 2, 1:2, 0:2, 0:256],
         accumulate=False,
     )
+    # dw_ps_27: dw of taps d 1, h 0, w 2, channels 128 to 255 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_27,
         stationary=stat_t_0[0:98, 0, 0, 0, 128:256],
@@ -1322,24 +1356,28 @@ def conv3d_n1_ci256_co256_i2x7x7_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     dw_ps_29 = nl.ndarray((128, 1, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_29")
     dw_ps_30 = nl.ndarray((128, 1, 2, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_30")
     dw_ps_31 = nl.ndarray((128, 1, 2, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_31")
+    # dw_ps_28: dw of taps d 1, h 0, w 1, channels 128 to 255 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_28,
         stationary=stat_t_0[0:98, 0, 0, 0, 128:256],
         moving=mov_t_0[0:98, 1, 1:2, 2:3, 0:256],
         accumulate=False,
     )
+    # dw_ps_29: dw of taps d 1, h 0, w 0, channels 128 to 255 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_29,
         stationary=stat_t_0[0:98, 0, 0, 0, 128:256],
         moving=mov_t_0[0:98, 2, 1:2, 2:3, 0:256],
         accumulate=False,
     )
+    # dw_ps_30: dw of taps d 0, h 1 to 2, w 2, channels 128 to 255 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_30,
         stationary=stat_t_0[0:98, 0, 0, 0, 128:256],
         moving=mov_t_0[0:98, 0, 2:3, 0:2, 0:256],
         accumulate=False,
     )
+    # dw_ps_31: dw of taps d 0, h 1 to 2, w 1, channels 128 to 255 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_31,
         stationary=stat_t_0[0:98, 0, 0, 0, 128:256],
@@ -1364,24 +1402,28 @@ def conv3d_n1_ci256_co256_i2x7x7_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     dw_ps_33 = nl.ndarray((128, 1, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_33")
     dw_ps_34 = nl.ndarray((128, 1, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_34")
     dw_ps_35 = nl.ndarray((128, 1, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_35")
+    # dw_ps_32: dw of taps d 0, h 1 to 2, w 0, channels 128 to 255 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_32,
         stationary=stat_t_0[0:98, 0, 0, 0, 128:256],
         moving=mov_t_0[0:98, 2, 2:3, 0:2, 0:256],
         accumulate=False,
     )
+    # dw_ps_33: dw of taps d 0, h 0, w 2, channels 128 to 255 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_33,
         stationary=stat_t_0[0:98, 0, 0, 0, 128:256],
         moving=mov_t_0[0:98, 0, 2:3, 2:3, 0:256],
         accumulate=False,
     )
+    # dw_ps_34: dw of taps d 0, h 0, w 1, channels 128 to 255 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_34,
         stationary=stat_t_0[0:98, 0, 0, 0, 128:256],
         moving=mov_t_0[0:98, 1, 2:3, 2:3, 0:256],
         accumulate=False,
     )
+    # dw_ps_35: dw of taps d 0, h 0, w 0, channels 128 to 255 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_35,
         stationary=stat_t_0[0:98, 0, 0, 0, 128:256],
@@ -1406,11 +1448,11 @@ def conv3d_n1_ci256_co256_i2x7x7_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     # Add the partial sums of all slabs up, round once, store.
     db_sum_0 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_0")
     nisa.tensor_reduce(dst=db_sum_0, op=nl.add, data=db_part_0, axis=1)
+    db_sum_1 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_1")
+    nisa.tensor_reduce(dst=db_sum_1, op=nl.add, data=db_part_1, axis=1)
     db_out_0 = nl.ndarray((128, 1), dtype=nl.bfloat16, buffer=nl.sbuf, name="db_out_0")
     nisa.tensor_copy(dst=db_out_0, src=db_sum_0, engine=nisa.engine.scalar)
     nisa.dma_copy(dst=db.ap(pattern=[[1, 128], [1, 1]], offset=0), src=db_out_0)
-    db_sum_1 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_1")
-    nisa.tensor_reduce(dst=db_sum_1, op=nl.add, data=db_part_1, axis=1)
     db_out_1 = nl.ndarray((128, 1), dtype=nl.bfloat16, buffer=nl.sbuf, name="db_out_1")
     nisa.tensor_copy(dst=db_out_1, src=db_sum_1, engine=nisa.engine.scalar)
     nisa.dma_copy(dst=db.ap(pattern=[[1, 128], [1, 1]], offset=128), src=db_out_1)

@@ -67,8 +67,10 @@ Memory
 
 Cost
     113 instructions: 32 dma_copy, 6 memset, 28 nc_matmul, 39 nc_transpose, 6 tensor_copy, 2 tensor_reduce
+    needs NKI 0.3 or newer
     432 bytes read, 328 bytes written; compulsory 760
-    busy us: tensor 0.9, vector 0.3, scalar 0.2, gpsimd 0.3, dma 1.6; bound by dma; floor 0.0 us
+    busy us: tensor 0.9, vector 0.3, scalar 0.2, gpsimd 0.3, dma 1.6; bound by dma
+    makespan 6.4 us expected; floor 0.0 us
 
 Pseudocode
     filters: one matrix [dy channels, dx channels] per tap
@@ -148,6 +150,7 @@ def conv3d_n1_ci2_co2_i3x3x3_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, x_i
     db_part_0 = nl.ndarray((2, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     dx_out_0 = nl.ndarray((2, 1, 3, 3, 3), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")
     dx_ps_0 = nl.ndarray((2, 3, 3, 3), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
+    # dx_ps_0: dx of sample 0, d 0 to 2, h 0 to 2, w 0 to 2, from channels 0 to 1 of dy
     nisa.nc_matmul(
         dst=dx_ps_0,
         stationary=w_turned_0[0:2, 13, 0:2],
@@ -334,6 +337,7 @@ def conv3d_n1_ci2_co2_i3x3x3_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, x_i
 
     # === slab 1 of 1: dw =============================================================================================
     dw_ps_0 = nl.ndarray((6, 3, 3, 2), dtype=nl.float32, buffer=nl.psum, name="dw_ps_0")
+    # dw_ps_0: dw of taps d 0 to 2, h 0 to 2, w 0 to 2, channels 0 to 1 on partitions, 0 to 1 along columns
     stat_t_0_view = stat_t_0.reshape((27, 1, 6))
     nisa.nc_matmul(
         dst=dw_ps_0,

@@ -70,8 +70,10 @@ Memory
 
 Cost
     45 instructions: 13 dma_copy, 10 nc_matmul, 11 nc_transpose, 9 tensor_copy, 2 tensor_reduce
+    needs NKI 0.3 or newer
     23552 bytes read, 11296 bytes written; compulsory 34848
-    busy us: tensor 0.5, vector 0.5, scalar 0.5, gpsimd 0.0, dma 0.8; bound by dma; floor 0.1 us
+    busy us: tensor 0.5, vector 0.5, scalar 0.5, gpsimd 0.0, dma 0.8; bound by dma
+    makespan 4.3 us expected; floor 0.1 us
 
 Pseudocode
     filters: one matrix [dy channels, dx channels] per tap
@@ -115,6 +117,7 @@ def conv3d_n1_ci32_co16_i3x4x4_k2x2x2_s2x2x2_p0_0_0_0_0_0_d1x1x1_bf16_trn2_t(dy,
     db_part_0 = nl.ndarray((16, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     dx_out_0 = nl.ndarray((32, 1, 3, 4, 4), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")
     dx_ps_0 = nl.ndarray((32, 3, 4, 4), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
+    # dx_ps_0: dx of sample 0, d 0 to 2, h 0 to 3, w 0 to 3, from channels 0 to 15 of dy
     nisa.nc_matmul(
         dst=dx_ps_0,
         stationary=w_bank_0[0:16, 7, 0:32],
@@ -219,12 +222,14 @@ def conv3d_n1_ci32_co16_i3x4x4_k2x2x2_s2x2x2_p0_0_0_0_0_0_d1x1x1_bf16_trn2_t(dy,
     # === slab 1 of 1: dw =============================================================================================
     dw_ps_0 = nl.ndarray((32, 2, 2, 16), dtype=nl.float32, buffer=nl.psum, name="dw_ps_0")
     dw_ps_1 = nl.ndarray((32, 2, 2, 16), dtype=nl.float32, buffer=nl.psum, name="dw_ps_1")
+    # dw_ps_0: dw of taps d 0 to 1, h 0 to 1, w 0, channels 0 to 31 on partitions, 0 to 15 along columns
     nisa.nc_matmul(
         dst=dw_ps_0,
         stationary=stat_t_0[0:48, 0, 0, 0, 0:32],
         moving=mov_t_0[0:48, 0, 0:2, 0:2, 0:16],
         accumulate=False,
     )
+    # dw_ps_1: dw of taps d 0 to 1, h 0 to 1, w 1, channels 0 to 31 on partitions, 0 to 15 along columns
     nisa.nc_matmul(
         dst=dw_ps_1,
         stationary=stat_t_0[0:48, 0, 0, 0, 0:32],

@@ -47,8 +47,10 @@ Tiling
     dw: positions per partition N all, D 2, H 1, W 2; the rest of each axis lies on partitions
 
 Memory
-    SBUF peak 6912 of 212984 bytes per partition, PSUM peak 2 of 8 banks
+    SBUF peak 7768 of 212984 bytes per partition, PSUM peak 2 of 8 banks
     role       memory  buffers  largest             dtype  B/partition
+    zero_w     sbuf    1        [1, 128]            bf16   256
+    zero_x     sbuf    1        [1, 3, 10, 10]      bf16   600
     w_nat      sbuf    1        [64, 18, 128]       bf16   4608
     w_turned   sbuf    1        [128, 18, 64]       bf16   2304
     w_ps       psum    2        [128, 16, 64]       bf16   2048
@@ -57,8 +59,6 @@ Memory
     db_part    sbuf    1        [128, 1]            fp32   4
     dx_out     sbuf    1        [64, 1, 3, 10, 10]  bf16   600
     dx_ps      psum    1        [64, 3, 10, 10]     fp32   1200
-    zero_w     sbuf    1        [1, 128]            bf16   256
-    zero_x     sbuf    1        [1, 3, 10, 10]      bf16   600
     stat_t     sbuf    1        [96, 2, 4, 1, 64]   bf16   1024
     t_ps       psum    10       [96, 2, 1, 128]     bf16   512
     mov_t      sbuf    1        [96, 4, 2, 3, 32]   bf16   1536
@@ -71,8 +71,10 @@ Memory
 
 Cost
     158 instructions: 53 dma_copy, 5 memset, 27 nc_matmul, 52 nc_transpose, 18 tensor_copy, 3 tensor_reduce
+    needs NKI 0.3 or newer
     292352 bytes read, 149120 bytes written; compulsory 330880
-    busy us: tensor 3.6, vector 1.6, scalar 1.5, gpsimd 1.2, dma 4.1; bound by dma; floor 0.9 us
+    busy us: tensor 3.6, vector 1.6, scalar 1.5, gpsimd 1.2, dma 4.1; bound by dma
+    makespan 9.6 us expected; floor 0.9 us
 
 Pseudocode
     filters: one matrix [dy channels, dx channels] per tap
@@ -99,6 +101,13 @@ def conv3d_n1_ci32_co64_i6x10x10_k3x3x3_s1x1x1_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
     dx = nl.ndarray((1, 32, 6, 10, 10), dtype=nl.bfloat16, buffer=nl.shared_hbm, name="dx")
     dw = nl.ndarray((3, 3, 3, 32, 64), dtype=nl.bfloat16, buffer=nl.shared_hbm, name="dw")
     db = nl.ndarray((64,), dtype=nl.bfloat16, buffer=nl.shared_hbm, name="db")
+
+    # === constants ===================================================================================================
+    # What several sections share.
+    zero_w_0 = nl.ndarray((1, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_w_0")
+    nisa.memset(dst=zero_w_0, value=0.0, engine=nisa.engine.gpsimd)
+    zero_x_0 = nl.ndarray((1, 3, 10, 10), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_x_0")
+    nisa.memset(dst=zero_x_0, value=0.0, engine=nisa.engine.gpsimd)
 
     # === filters =====================================================================================================
     # Stationary matrices of dx, dy's channels on partitions.
@@ -175,11 +184,8 @@ def conv3d_n1_ci32_co64_i6x10x10_k3x3x3_s1x1x1_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
     db_part_0 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     dx_out_0 = nl.ndarray((64, 1, 3, 10, 10), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")
     dx_ps_0 = nl.ndarray((64, 3, 10, 10), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
-    # no single tap covers a tile of this shape: open it with 0 · 0
-    zero_w_0 = nl.ndarray((1, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_w_0")
-    zero_x_0 = nl.ndarray((1, 3, 10, 10), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_x_0")
-    nisa.memset(dst=zero_w_0, value=0.0, engine=nisa.engine.gpsimd)
-    nisa.memset(dst=zero_x_0, value=0.0, engine=nisa.engine.gpsimd)
+    # dx_ps_0: dx of sample 0, d blocks 0 to 2, h 0 to 9, w 0 to 9, from channels 0 to 63 of dy
+    # no single tap covers this tile: open it with 0 · 0
     nisa.nc_matmul(dst=dx_ps_0, stationary=zero_w_0[0:1, 0:64], moving=zero_x_0, accumulate=False)
     stat_t_0 = nl.ndarray((96, 2, 4, 1, 64), dtype=nl.bfloat16, buffer=nl.sbuf, name="stat_t_0")
     t_ps_0 = nl.ndarray((96, 2, 1, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_0")
@@ -413,6 +419,7 @@ def conv3d_n1_ci32_co64_i6x10x10_k3x3x3_s1x1x1_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
     # === slab 1 of 1: dw =============================================================================================
     dw_ps_0 = nl.ndarray((128, 3, 3, 32), dtype=nl.float32, buffer=nl.psum, name="dw_ps_0")
     dw_ps_1 = nl.ndarray((64, 3, 3, 32), dtype=nl.float32, buffer=nl.psum, name="dw_ps_1")
+    # dw_ps_0: dw of taps d 1 to 2, h 0 to 2, w 0 to 2, channels 0 to 63 on partitions, 0 to 31 along columns
     stat_t_0_view = stat_t_0.reshape((96, 2, 256))
     nisa.nc_matmul(
         dst=dw_ps_0,
@@ -438,6 +445,7 @@ def conv3d_n1_ci32_co64_i6x10x10_k3x3x3_s1x1x1_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
         moving=mov_t_0[0:96, 1:4, 1, 0:3, 0:32],
         accumulate=True,
     )
+    # dw_ps_1: dw of taps d 0, h 0 to 2, w 0 to 2, channels 0 to 63 on partitions, 0 to 31 along columns
     nisa.nc_matmul(
         dst=dw_ps_1,
         stationary=stat_t_0[0:96, 0, 2, 0, 0:64],

@@ -68,8 +68,10 @@ Memory
 
 Cost
     273 instructions: 54 dma_copy, 6 memset, 72 nc_matmul, 75 nc_transpose, 54 tensor_copy, 12 tensor_reduce
+    needs NKI 0.3 or newer
     1880064 bytes read, 1807872 bytes written; compulsory 3687936
-    busy us: tensor 8.3, vector 7.0, scalar 7.0, gpsimd 0.3, dma 13.6; bound by dma; floor 10.0 us
+    busy us: tensor 8.3, vector 7.0, scalar 7.0, gpsimd 0.3, dma 13.6; bound by dma
+    makespan 18.8 us expected; floor 10.0 us
 
 Pseudocode
     filters: one matrix [dy channels, dx channels] per tap
@@ -286,6 +288,7 @@ def conv3d_n1_ci384_co768_i3x4x4_k3x1x1_s1x1x1_p2_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
     db_part_5 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_5")
     dx_out_0 = nl.ndarray((128, 1, 3, 1, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")
     dx_ps_0 = nl.ndarray((128, 3, 1, 16), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
+    # dx_ps_0: dx of sample 0, d 0 to 2, h 0, w 0 to 15, from channels 0 to 127 of dy
     nisa.nc_matmul(
         dst=dx_ps_0,
         stationary=w_turned_0[0:128, 2, 0:128],
@@ -311,6 +314,7 @@ def conv3d_n1_ci384_co768_i3x4x4_k3x1x1_s1x1x1_p2_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
     nisa.tensor_reduce(dst=db_part_3, op=nl.add, data=dy_win_3[0:128, 0, 0:3, 0:1, 0:16], axis=(1, 2, 3))
     t_ps_1 = nl.ndarray((48, 1, 1, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_1")
     nisa.nc_transpose(dst=t_ps_1[0:48, 0, 0, 0:128], data=x_win_1[0:128, 0, 0:3, 0, 0:16], engine=nisa.engine.tensor)
+    # dx_ps_0: dx of sample 0, d 0 to 2, h 0, w 0 to 15, from channels 128 to 255 of dy
     nisa.nc_matmul(
         dst=dx_ps_0,
         stationary=w_turned_1[0:128, 2, 0:128],
@@ -333,6 +337,7 @@ def conv3d_n1_ci384_co768_i3x4x4_k3x1x1_s1x1x1_p2_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
     nisa.tensor_reduce(dst=db_part_4, op=nl.add, data=dy_win_4[0:128, 0, 0:3, 0:1, 0:16], axis=(1, 2, 3))
     t_ps_2 = nl.ndarray((48, 1, 1, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_2")
     nisa.nc_transpose(dst=t_ps_2[0:48, 0, 0, 0:128], data=x_win_2[0:128, 0, 0:3, 0, 0:16], engine=nisa.engine.tensor)
+    # dx_ps_0: dx of sample 0, d 0 to 2, h 0, w 0 to 15, from channels 256 to 383 of dy
     nisa.nc_matmul(
         dst=dx_ps_0,
         stationary=w_turned_2[0:128, 2, 0:128],
@@ -356,6 +361,7 @@ def conv3d_n1_ci384_co768_i3x4x4_k3x1x1_s1x1x1_p2_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
         moving=dy_win_2[0:128, 0, 1:3, 0:1, 0:16],
         accumulate=True,
     )
+    # dx_ps_0: dx of sample 0, d 0 to 2, h 0, w 0 to 15, from channels 384 to 511 of dy
     nisa.nc_matmul(
         dst=dx_ps_0,
         stationary=w_turned_3[0:128, 2, 0:128],
@@ -375,6 +381,7 @@ def conv3d_n1_ci384_co768_i3x4x4_k3x1x1_s1x1x1_p2_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
         moving=dy_win_3[0:128, 0, 1:3, 0:1, 0:16],
         accumulate=True,
     )
+    # dx_ps_0: dx of sample 0, d 0 to 2, h 0, w 0 to 15, from channels 512 to 639 of dy
     nisa.nc_matmul(
         dst=dx_ps_0,
         stationary=w_turned_4[0:128, 2, 0:128],
@@ -394,6 +401,7 @@ def conv3d_n1_ci384_co768_i3x4x4_k3x1x1_s1x1x1_p2_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
         moving=dy_win_4[0:128, 0, 1:3, 0:1, 0:16],
         accumulate=True,
     )
+    # dx_ps_0: dx of sample 0, d 0 to 2, h 0, w 0 to 15, from channels 640 to 767 of dy
     nisa.nc_matmul(
         dst=dx_ps_0,
         stationary=w_turned_5[0:128, 2, 0:128],
@@ -420,6 +428,7 @@ def conv3d_n1_ci384_co768_i3x4x4_k3x1x1_s1x1x1_p2_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
     nisa.dma_copy(dst=dx_view[0, 0:128, 0:3, 0:1, 0:16], src=dx_out_0[0:128, 0, 0:3, 0:1, 0:16])
     dx_out_1 = nl.ndarray((128, 1, 3, 1, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_1")
     dx_ps_1 = nl.ndarray((128, 3, 1, 16), dtype=nl.float32, buffer=nl.psum, name="dx_ps_1")
+    # dx_ps_1: dx of sample 0, d 0 to 2, h 0, w 0 to 15, from channels 0 to 127 of dy
     nisa.nc_matmul(
         dst=dx_ps_1,
         stationary=w_turned_6[0:128, 2, 0:128],
@@ -440,6 +449,7 @@ def conv3d_n1_ci384_co768_i3x4x4_k3x1x1_s1x1x1_p2_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
         accumulate=True,
     )
     nisa.nc_transpose(dst=t_ps_4[0:48, 2, 0, 0:128], data=dy_win_1[0:128, 0, 2:5, 0, 0:16], engine=nisa.engine.tensor)
+    # dx_ps_1: dx of sample 0, d 0 to 2, h 0, w 0 to 15, from channels 128 to 255 of dy
     nisa.nc_matmul(
         dst=dx_ps_1,
         stationary=w_turned_7[0:128, 2, 0:128],
@@ -461,6 +471,7 @@ def conv3d_n1_ci384_co768_i3x4x4_k3x1x1_s1x1x1_p2_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
     nisa.tensor_copy(dst=mov_t_0[0:48, 0, 0:3, 0:1, 128:256], src=t_ps_4, engine=nisa.engine.vector)
     t_ps_5 = nl.ndarray((48, 3, 1, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_5")
     nisa.nc_transpose(dst=t_ps_5[0:48, 0, 0, 0:128], data=dy_win_2[0:128, 0, 0:3, 0, 0:16], engine=nisa.engine.tensor)
+    # dx_ps_1: dx of sample 0, d 0 to 2, h 0, w 0 to 15, from channels 256 to 383 of dy
     nisa.nc_matmul(
         dst=dx_ps_1,
         stationary=w_turned_8[0:128, 2, 0:128],
@@ -480,6 +491,7 @@ def conv3d_n1_ci384_co768_i3x4x4_k3x1x1_s1x1x1_p2_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
         moving=dy_win_2[0:128, 0, 1:3, 0:1, 0:16],
         accumulate=True,
     )
+    # dx_ps_1: dx of sample 0, d 0 to 2, h 0, w 0 to 15, from channels 384 to 511 of dy
     nisa.nc_matmul(
         dst=dx_ps_1,
         stationary=w_turned_9[0:128, 2, 0:128],
@@ -499,6 +511,7 @@ def conv3d_n1_ci384_co768_i3x4x4_k3x1x1_s1x1x1_p2_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
         moving=dy_win_3[0:128, 0, 1:3, 0:1, 0:16],
         accumulate=True,
     )
+    # dx_ps_1: dx of sample 0, d 0 to 2, h 0, w 0 to 15, from channels 512 to 639 of dy
     nisa.nc_matmul(
         dst=dx_ps_1,
         stationary=w_turned_10[0:128, 2, 0:128],
@@ -520,6 +533,7 @@ def conv3d_n1_ci384_co768_i3x4x4_k3x1x1_s1x1x1_p2_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
         moving=dy_win_4[0:128, 0, 1:3, 0:1, 0:16],
         accumulate=True,
     )
+    # dx_ps_1: dx of sample 0, d 0 to 2, h 0, w 0 to 15, from channels 640 to 767 of dy
     nisa.nc_matmul(
         dst=dx_ps_1,
         stationary=w_turned_11[0:128, 2, 0:128],
@@ -544,6 +558,7 @@ def conv3d_n1_ci384_co768_i3x4x4_k3x1x1_s1x1x1_p2_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
     nisa.dma_copy(dst=dx_view[0, 128:256, 0:3, 0:1, 0:16], src=dx_out_1[0:128, 0, 0:3, 0:1, 0:16])
     dx_out_2 = nl.ndarray((128, 1, 3, 1, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_2")
     dx_ps_2 = nl.ndarray((128, 3, 1, 16), dtype=nl.float32, buffer=nl.psum, name="dx_ps_2")
+    # dx_ps_2: dx of sample 0, d 0 to 2, h 0, w 0 to 15, from channels 0 to 127 of dy
     nisa.nc_matmul(
         dst=dx_ps_2,
         stationary=w_turned_12[0:128, 2, 0:128],
@@ -566,6 +581,7 @@ def conv3d_n1_ci384_co768_i3x4x4_k3x1x1_s1x1x1_p2_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
     nisa.tensor_copy(dst=mov_t_0[0:48, 0, 0:3, 0:1, 384:512], src=t_ps_6, engine=nisa.engine.scalar)
     t_ps_7 = nl.ndarray((48, 3, 1, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_7")
     nisa.nc_transpose(dst=t_ps_7[0:48, 0, 0, 0:128], data=dy_win_4[0:128, 0, 0:3, 0, 0:16], engine=nisa.engine.tensor)
+    # dx_ps_2: dx of sample 0, d 0 to 2, h 0, w 0 to 15, from channels 128 to 255 of dy
     nisa.nc_matmul(
         dst=dx_ps_2,
         stationary=w_turned_13[0:128, 2, 0:128],
@@ -585,6 +601,7 @@ def conv3d_n1_ci384_co768_i3x4x4_k3x1x1_s1x1x1_p2_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
         accumulate=True,
     )
     nisa.nc_transpose(dst=t_ps_7[0:48, 1, 0, 0:128], data=dy_win_4[0:128, 0, 1:4, 0, 0:16], engine=nisa.engine.tensor)
+    # dx_ps_2: dx of sample 0, d 0 to 2, h 0, w 0 to 15, from channels 256 to 383 of dy
     nisa.nc_matmul(
         dst=dx_ps_2,
         stationary=w_turned_14[0:128, 2, 0:128],
@@ -604,6 +621,7 @@ def conv3d_n1_ci384_co768_i3x4x4_k3x1x1_s1x1x1_p2_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
         moving=dy_win_2[0:128, 0, 1:3, 0:1, 0:16],
         accumulate=True,
     )
+    # dx_ps_2: dx of sample 0, d 0 to 2, h 0, w 0 to 15, from channels 384 to 511 of dy
     nisa.nc_matmul(
         dst=dx_ps_2,
         stationary=w_turned_15[0:128, 2, 0:128],
@@ -625,6 +643,7 @@ def conv3d_n1_ci384_co768_i3x4x4_k3x1x1_s1x1x1_p2_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
         moving=dy_win_3[0:128, 0, 1:3, 0:1, 0:16],
         accumulate=True,
     )
+    # dx_ps_2: dx of sample 0, d 0 to 2, h 0, w 0 to 15, from channels 512 to 639 of dy
     nisa.nc_matmul(
         dst=dx_ps_2,
         stationary=w_turned_16[0:128, 2, 0:128],
@@ -644,6 +663,7 @@ def conv3d_n1_ci384_co768_i3x4x4_k3x1x1_s1x1x1_p2_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
         moving=dy_win_4[0:128, 0, 1:3, 0:1, 0:16],
         accumulate=True,
     )
+    # dx_ps_2: dx of sample 0, d 0 to 2, h 0, w 0 to 15, from channels 640 to 767 of dy
     nisa.nc_matmul(
         dst=dx_ps_2,
         stationary=w_turned_17[0:128, 2, 0:128],
@@ -673,24 +693,28 @@ def conv3d_n1_ci384_co768_i3x4x4_k3x1x1_s1x1x1_p2_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
     dw_ps_1 = nl.ndarray((128, 1, 1, 384), dtype=nl.float32, buffer=nl.psum, name="dw_ps_1")
     dw_ps_2 = nl.ndarray((128, 1, 1, 384), dtype=nl.float32, buffer=nl.psum, name="dw_ps_2")
     dw_ps_3 = nl.ndarray((128, 1, 1, 384), dtype=nl.float32, buffer=nl.psum, name="dw_ps_3")
+    # dw_ps_0: dw of taps d 2, h 0, w 0, channels 0 to 127 on partitions, 0 to 383 along columns
     nisa.nc_matmul(
         dst=dw_ps_0,
         stationary=stat_t_0[0:48, 0, 0, 0, 0:128],
         moving=mov_t_0[0:48, 0, 0:1, 0:1, 0:384],
         accumulate=False,
     )
+    # dw_ps_1: dw of taps d 1, h 0, w 0, channels 0 to 127 on partitions, 0 to 383 along columns
     nisa.nc_matmul(
         dst=dw_ps_1,
         stationary=stat_t_0[0:48, 0, 0, 0, 0:128],
         moving=mov_t_0[0:48, 0, 1:2, 0:1, 0:384],
         accumulate=False,
     )
+    # dw_ps_2: dw of taps d 0, h 0, w 0, channels 0 to 127 on partitions, 0 to 383 along columns
     nisa.nc_matmul(
         dst=dw_ps_2,
         stationary=stat_t_0[0:48, 0, 0, 0, 0:128],
         moving=mov_t_0[0:48, 0, 2:3, 0:1, 0:384],
         accumulate=False,
     )
+    # dw_ps_3: dw of taps d 2, h 0, w 0, channels 0 to 127 on partitions, 384 to 767 along columns
     nisa.nc_matmul(
         dst=dw_ps_3,
         stationary=stat_t_0[0:48, 0, 0, 0, 0:128],
@@ -713,24 +737,28 @@ def conv3d_n1_ci384_co768_i3x4x4_k3x1x1_s1x1x1_p2_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
     dw_ps_5 = nl.ndarray((128, 1, 1, 384), dtype=nl.float32, buffer=nl.psum, name="dw_ps_5")
     dw_ps_6 = nl.ndarray((128, 1, 1, 384), dtype=nl.float32, buffer=nl.psum, name="dw_ps_6")
     dw_ps_7 = nl.ndarray((128, 1, 1, 384), dtype=nl.float32, buffer=nl.psum, name="dw_ps_7")
+    # dw_ps_4: dw of taps d 1, h 0, w 0, channels 0 to 127 on partitions, 384 to 767 along columns
     nisa.nc_matmul(
         dst=dw_ps_4,
         stationary=stat_t_0[0:48, 0, 0, 0, 0:128],
         moving=mov_t_0[0:48, 0, 1:2, 0:1, 384:768],
         accumulate=False,
     )
+    # dw_ps_5: dw of taps d 0, h 0, w 0, channels 0 to 127 on partitions, 384 to 767 along columns
     nisa.nc_matmul(
         dst=dw_ps_5,
         stationary=stat_t_0[0:48, 0, 0, 0, 0:128],
         moving=mov_t_0[0:48, 0, 2:3, 0:1, 384:768],
         accumulate=False,
     )
+    # dw_ps_6: dw of taps d 2, h 0, w 0, channels 128 to 255 on partitions, 0 to 383 along columns
     nisa.nc_matmul(
         dst=dw_ps_6,
         stationary=stat_t_0[0:48, 0, 0, 0, 128:256],
         moving=mov_t_0[0:48, 0, 0:1, 0:1, 0:384],
         accumulate=False,
     )
+    # dw_ps_7: dw of taps d 1, h 0, w 0, channels 128 to 255 on partitions, 0 to 383 along columns
     nisa.nc_matmul(
         dst=dw_ps_7,
         stationary=stat_t_0[0:48, 0, 0, 0, 128:256],
@@ -753,24 +781,28 @@ def conv3d_n1_ci384_co768_i3x4x4_k3x1x1_s1x1x1_p2_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
     dw_ps_9 = nl.ndarray((128, 1, 1, 384), dtype=nl.float32, buffer=nl.psum, name="dw_ps_9")
     dw_ps_10 = nl.ndarray((128, 1, 1, 384), dtype=nl.float32, buffer=nl.psum, name="dw_ps_10")
     dw_ps_11 = nl.ndarray((128, 1, 1, 384), dtype=nl.float32, buffer=nl.psum, name="dw_ps_11")
+    # dw_ps_8: dw of taps d 0, h 0, w 0, channels 128 to 255 on partitions, 0 to 383 along columns
     nisa.nc_matmul(
         dst=dw_ps_8,
         stationary=stat_t_0[0:48, 0, 0, 0, 128:256],
         moving=mov_t_0[0:48, 0, 2:3, 0:1, 0:384],
         accumulate=False,
     )
+    # dw_ps_9: dw of taps d 2, h 0, w 0, channels 128 to 255 on partitions, 384 to 767 along columns
     nisa.nc_matmul(
         dst=dw_ps_9,
         stationary=stat_t_0[0:48, 0, 0, 0, 128:256],
         moving=mov_t_0[0:48, 0, 0:1, 0:1, 384:768],
         accumulate=False,
     )
+    # dw_ps_10: dw of taps d 1, h 0, w 0, channels 128 to 255 on partitions, 384 to 767 along columns
     nisa.nc_matmul(
         dst=dw_ps_10,
         stationary=stat_t_0[0:48, 0, 0, 0, 128:256],
         moving=mov_t_0[0:48, 0, 1:2, 0:1, 384:768],
         accumulate=False,
     )
+    # dw_ps_11: dw of taps d 0, h 0, w 0, channels 128 to 255 on partitions, 384 to 767 along columns
     nisa.nc_matmul(
         dst=dw_ps_11,
         stationary=stat_t_0[0:48, 0, 0, 0, 128:256],
@@ -793,24 +825,28 @@ def conv3d_n1_ci384_co768_i3x4x4_k3x1x1_s1x1x1_p2_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
     dw_ps_13 = nl.ndarray((128, 1, 1, 384), dtype=nl.float32, buffer=nl.psum, name="dw_ps_13")
     dw_ps_14 = nl.ndarray((128, 1, 1, 384), dtype=nl.float32, buffer=nl.psum, name="dw_ps_14")
     dw_ps_15 = nl.ndarray((128, 1, 1, 384), dtype=nl.float32, buffer=nl.psum, name="dw_ps_15")
+    # dw_ps_12: dw of taps d 2, h 0, w 0, channels 256 to 383 on partitions, 0 to 383 along columns
     nisa.nc_matmul(
         dst=dw_ps_12,
         stationary=stat_t_0[0:48, 0, 0, 0, 256:384],
         moving=mov_t_0[0:48, 0, 0:1, 0:1, 0:384],
         accumulate=False,
     )
+    # dw_ps_13: dw of taps d 1, h 0, w 0, channels 256 to 383 on partitions, 0 to 383 along columns
     nisa.nc_matmul(
         dst=dw_ps_13,
         stationary=stat_t_0[0:48, 0, 0, 0, 256:384],
         moving=mov_t_0[0:48, 0, 1:2, 0:1, 0:384],
         accumulate=False,
     )
+    # dw_ps_14: dw of taps d 0, h 0, w 0, channels 256 to 383 on partitions, 0 to 383 along columns
     nisa.nc_matmul(
         dst=dw_ps_14,
         stationary=stat_t_0[0:48, 0, 0, 0, 256:384],
         moving=mov_t_0[0:48, 0, 2:3, 0:1, 0:384],
         accumulate=False,
     )
+    # dw_ps_15: dw of taps d 2, h 0, w 0, channels 256 to 383 on partitions, 384 to 767 along columns
     nisa.nc_matmul(
         dst=dw_ps_15,
         stationary=stat_t_0[0:48, 0, 0, 0, 256:384],
@@ -831,12 +867,14 @@ def conv3d_n1_ci384_co768_i3x4x4_k3x1x1_s1x1x1_p2_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
     nisa.dma_copy(dst=dw[2, 0, 0, 256:384, 384:768], src=dw_out_15[0:128, 0, 0, 0:384])
     dw_ps_16 = nl.ndarray((128, 1, 1, 384), dtype=nl.float32, buffer=nl.psum, name="dw_ps_16")
     dw_ps_17 = nl.ndarray((128, 1, 1, 384), dtype=nl.float32, buffer=nl.psum, name="dw_ps_17")
+    # dw_ps_16: dw of taps d 1, h 0, w 0, channels 256 to 383 on partitions, 384 to 767 along columns
     nisa.nc_matmul(
         dst=dw_ps_16,
         stationary=stat_t_0[0:48, 0, 0, 0, 256:384],
         moving=mov_t_0[0:48, 0, 1:2, 0:1, 384:768],
         accumulate=False,
     )
+    # dw_ps_17: dw of taps d 0, h 0, w 0, channels 256 to 383 on partitions, 384 to 767 along columns
     nisa.nc_matmul(
         dst=dw_ps_17,
         stationary=stat_t_0[0:48, 0, 0, 0, 256:384],
@@ -854,32 +892,32 @@ def conv3d_n1_ci384_co768_i3x4x4_k3x1x1_s1x1x1_p2_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
     # Add the partial sums of all slabs up, round once, store.
     db_sum_0 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_0")
     nisa.tensor_reduce(dst=db_sum_0, op=nl.add, data=db_part_0, axis=1)
-    db_out_0 = nl.ndarray((128, 1), dtype=nl.bfloat16, buffer=nl.sbuf, name="db_out_0")
-    nisa.tensor_copy(dst=db_out_0, src=db_sum_0, engine=nisa.engine.vector)
-    nisa.dma_copy(dst=db.ap(pattern=[[1, 128], [1, 1]], offset=0), src=db_out_0)
     db_sum_1 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_1")
     nisa.tensor_reduce(dst=db_sum_1, op=nl.add, data=db_part_1, axis=1)
+    db_sum_2 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_2")
+    nisa.tensor_reduce(dst=db_sum_2, op=nl.add, data=db_part_2, axis=1)
+    db_sum_3 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_3")
+    nisa.tensor_reduce(dst=db_sum_3, op=nl.add, data=db_part_3, axis=1)
+    db_sum_4 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_4")
+    nisa.tensor_reduce(dst=db_sum_4, op=nl.add, data=db_part_4, axis=1)
+    db_sum_5 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_5")
+    nisa.tensor_reduce(dst=db_sum_5, op=nl.add, data=db_part_5, axis=1)
+    db_out_0 = nl.ndarray((128, 1), dtype=nl.bfloat16, buffer=nl.sbuf, name="db_out_0")
+    nisa.tensor_copy(dst=db_out_0, src=db_sum_0, engine=nisa.engine.scalar)
+    nisa.dma_copy(dst=db.ap(pattern=[[1, 128], [1, 1]], offset=0), src=db_out_0)
     db_out_1 = nl.ndarray((128, 1), dtype=nl.bfloat16, buffer=nl.sbuf, name="db_out_1")
     nisa.tensor_copy(dst=db_out_1, src=db_sum_1, engine=nisa.engine.scalar)
     nisa.dma_copy(dst=db.ap(pattern=[[1, 128], [1, 1]], offset=128), src=db_out_1)
-    db_sum_2 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_2")
-    nisa.tensor_reduce(dst=db_sum_2, op=nl.add, data=db_part_2, axis=1)
     db_out_2 = nl.ndarray((128, 1), dtype=nl.bfloat16, buffer=nl.sbuf, name="db_out_2")
     nisa.tensor_copy(dst=db_out_2, src=db_sum_2, engine=nisa.engine.scalar)
     nisa.dma_copy(dst=db.ap(pattern=[[1, 128], [1, 1]], offset=256), src=db_out_2)
-    db_sum_3 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_3")
-    nisa.tensor_reduce(dst=db_sum_3, op=nl.add, data=db_part_3, axis=1)
     db_out_3 = nl.ndarray((128, 1), dtype=nl.bfloat16, buffer=nl.sbuf, name="db_out_3")
     nisa.tensor_copy(dst=db_out_3, src=db_sum_3, engine=nisa.engine.scalar)
     nisa.dma_copy(dst=db.ap(pattern=[[1, 128], [1, 1]], offset=384), src=db_out_3)
-    db_sum_4 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_4")
-    nisa.tensor_reduce(dst=db_sum_4, op=nl.add, data=db_part_4, axis=1)
     db_out_4 = nl.ndarray((128, 1), dtype=nl.bfloat16, buffer=nl.sbuf, name="db_out_4")
     nisa.tensor_copy(dst=db_out_4, src=db_sum_4, engine=nisa.engine.scalar)
     nisa.dma_copy(dst=db.ap(pattern=[[1, 128], [1, 1]], offset=512), src=db_out_4)
-    db_sum_5 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_5")
-    nisa.tensor_reduce(dst=db_sum_5, op=nl.add, data=db_part_5, axis=1)
     db_out_5 = nl.ndarray((128, 1), dtype=nl.bfloat16, buffer=nl.sbuf, name="db_out_5")
-    nisa.tensor_copy(dst=db_out_5, src=db_sum_5, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=db_out_5, src=db_sum_5, engine=nisa.engine.vector)
     nisa.dma_copy(dst=db.ap(pattern=[[1, 128], [1, 1]], offset=640), src=db_out_5)
     return dx, dw, db

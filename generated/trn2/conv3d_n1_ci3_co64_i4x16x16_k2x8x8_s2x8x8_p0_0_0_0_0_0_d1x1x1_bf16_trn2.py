@@ -81,8 +81,10 @@ Memory
 
 Cost
     358 instructions: 155 dma_copy, 1 memset, 18 nc_matmul, 149 nc_transpose, 33 tensor_copy, 2 tensor_reduce
+    needs NKI 0.3 or newer
     56320 bytes read, 55424 bytes written; compulsory 111744
-    busy us: tensor 1.6, vector 1.2, scalar 1.2, gpsimd 0.4, dma 8.2; bound by dma; floor 0.3 us
+    busy us: tensor 1.6, vector 1.2, scalar 1.2, gpsimd 0.4, dma 8.2; bound by dma
+    makespan 17.3 us expected; floor 0.3 us
 
 Pseudocode
     filters: one matrix [dy channels, dx channels] per tap
@@ -161,6 +163,7 @@ def conv3d_n1_ci3_co64_i4x16x16_k2x8x8_s2x8x8_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, 
     db_part_0 = nl.ndarray((64, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     dx_out_0 = nl.ndarray((24, 1, 4, 2, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")
     dx_ps_0 = nl.ndarray((24, 2, 2, 2), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
+    # dx_ps_0: dx of sample 0, d 0 to 2 by 2, h blocks 0 to 1, w 0 to 8 by 8, from channels 0 to 63 of dy
     nisa.nc_matmul(
         dst=dx_ps_0,
         stationary=w_turned_0[0:64, 0, 0:24],
@@ -177,6 +180,7 @@ def conv3d_n1_ci3_co64_i4x16x16_k2x8x8_s2x8x8_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, 
     nisa.tensor_copy(dst=dx_out_0[0:24, 0, 0:3:2, 0:2, 0:9:8], src=dx_ps_0, engine=nisa.engine.scalar)
     nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:64, 0, 0:2, 0:2, 0:2], axis=(1, 2, 3))
     dx_ps_1 = nl.ndarray((24, 2, 2, 2), dtype=nl.float32, buffer=nl.psum, name="dx_ps_1")
+    # dx_ps_1: dx of sample 0, d 0 to 2 by 2, h blocks 0 to 1, w 1 to 9 by 8, from channels 0 to 63 of dy
     nisa.nc_matmul(
         dst=dx_ps_1,
         stationary=w_turned_0[0:64, 1, 0:24],
@@ -193,6 +197,7 @@ def conv3d_n1_ci3_co64_i4x16x16_k2x8x8_s2x8x8_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, 
     nisa.nc_transpose(dst=t_ps_1[0:8, 1, 0, 0:3], data=x_win_0[0:3, 0, 1:4:2, 0:9:8, 0:9:8], engine=nisa.engine.tensor)
     nisa.tensor_copy(dst=dx_out_0[0:24, 0, 0:3:2, 0:2, 1:10:8], src=dx_ps_1, engine=nisa.engine.scalar)
     dx_ps_2 = nl.ndarray((24, 2, 2, 2), dtype=nl.float32, buffer=nl.psum, name="dx_ps_2")
+    # dx_ps_2: dx of sample 0, d 0 to 2 by 2, h blocks 0 to 1, w 2 to 10 by 8, from channels 0 to 63 of dy
     nisa.nc_matmul(
         dst=dx_ps_2,
         stationary=w_turned_0[0:64, 2, 0:24],
@@ -216,6 +221,7 @@ def conv3d_n1_ci3_co64_i4x16x16_k2x8x8_s2x8x8_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, 
     )
     nisa.tensor_copy(dst=dx_out_0[0:24, 0, 0:3:2, 0:2, 2:11:8], src=dx_ps_2, engine=nisa.engine.scalar)
     dx_ps_3 = nl.ndarray((24, 2, 2, 2), dtype=nl.float32, buffer=nl.psum, name="dx_ps_3")
+    # dx_ps_3: dx of sample 0, d 0 to 2 by 2, h blocks 0 to 1, w 3 to 11 by 8, from channels 0 to 63 of dy
     nisa.nc_matmul(
         dst=dx_ps_3,
         stationary=w_turned_0[0:64, 3, 0:24],
@@ -260,6 +266,7 @@ def conv3d_n1_ci3_co64_i4x16x16_k2x8x8_s2x8x8_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, 
     )
     nisa.tensor_copy(dst=dx_out_0[0:24, 0, 0:3:2, 0:2, 3:12:8], src=dx_ps_3, engine=nisa.engine.scalar)
     dx_ps_4 = nl.ndarray((24, 2, 2, 2), dtype=nl.float32, buffer=nl.psum, name="dx_ps_4")
+    # dx_ps_4: dx of sample 0, d 0 to 2 by 2, h blocks 0 to 1, w 4 to 12 by 8, from channels 0 to 63 of dy
     nisa.nc_matmul(
         dst=dx_ps_4,
         stationary=w_turned_0[0:64, 4, 0:24],
@@ -311,6 +318,7 @@ def conv3d_n1_ci3_co64_i4x16x16_k2x8x8_s2x8x8_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, 
     )
     nisa.tensor_copy(dst=dx_out_0[0:24, 0, 0:3:2, 0:2, 4:13:8], src=dx_ps_4, engine=nisa.engine.scalar)
     dx_ps_5 = nl.ndarray((24, 2, 2, 2), dtype=nl.float32, buffer=nl.psum, name="dx_ps_5")
+    # dx_ps_5: dx of sample 0, d 0 to 2 by 2, h blocks 0 to 1, w 5 to 13 by 8, from channels 0 to 63 of dy
     nisa.nc_matmul(
         dst=dx_ps_5,
         stationary=w_turned_0[0:64, 5, 0:24],
@@ -355,6 +363,7 @@ def conv3d_n1_ci3_co64_i4x16x16_k2x8x8_s2x8x8_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, 
     )
     nisa.tensor_copy(dst=dx_out_0[0:24, 0, 0:3:2, 0:2, 5:14:8], src=dx_ps_5, engine=nisa.engine.scalar)
     dx_ps_6 = nl.ndarray((24, 2, 2, 2), dtype=nl.float32, buffer=nl.psum, name="dx_ps_6")
+    # dx_ps_6: dx of sample 0, d 0 to 2 by 2, h blocks 0 to 1, w 6 to 14 by 8, from channels 0 to 63 of dy
     nisa.nc_matmul(
         dst=dx_ps_6,
         stationary=w_turned_0[0:64, 6, 0:24],
@@ -406,6 +415,7 @@ def conv3d_n1_ci3_co64_i4x16x16_k2x8x8_s2x8x8_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, 
     )
     nisa.tensor_copy(dst=dx_out_0[0:24, 0, 0:3:2, 0:2, 6:15:8], src=dx_ps_6, engine=nisa.engine.vector)
     dx_ps_7 = nl.ndarray((24, 2, 2, 2), dtype=nl.float32, buffer=nl.psum, name="dx_ps_7")
+    # dx_ps_7: dx of sample 0, d 0 to 2 by 2, h blocks 0 to 1, w 7 to 15 by 8, from channels 0 to 63 of dy
     nisa.nc_matmul(
         dst=dx_ps_7,
         stationary=w_turned_0[0:64, 7, 0:24],
@@ -450,6 +460,7 @@ def conv3d_n1_ci3_co64_i4x16x16_k2x8x8_s2x8x8_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, 
     )
     nisa.tensor_copy(dst=dx_out_0[0:24, 0, 0:3:2, 0:2, 7:16:8], src=dx_ps_7, engine=nisa.engine.scalar)
     dx_ps_8 = nl.ndarray((24, 2, 2, 2), dtype=nl.float32, buffer=nl.psum, name="dx_ps_8")
+    # dx_ps_8: dx of sample 0, d 1 to 3 by 2, h blocks 0 to 1, w 0 to 8 by 8, from channels 0 to 63 of dy
     nisa.nc_matmul(
         dst=dx_ps_8,
         stationary=w_turned_0[0:64, 8, 0:24],
@@ -501,6 +512,7 @@ def conv3d_n1_ci3_co64_i4x16x16_k2x8x8_s2x8x8_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, 
     )
     nisa.tensor_copy(dst=dx_out_0[0:24, 0, 1:4:2, 0:2, 0:9:8], src=dx_ps_8, engine=nisa.engine.vector)
     dx_ps_9 = nl.ndarray((24, 2, 2, 2), dtype=nl.float32, buffer=nl.psum, name="dx_ps_9")
+    # dx_ps_9: dx of sample 0, d 1 to 3 by 2, h blocks 0 to 1, w 1 to 9 by 8, from channels 0 to 63 of dy
     nisa.nc_matmul(
         dst=dx_ps_9,
         stationary=w_turned_0[0:64, 9, 0:24],
@@ -545,6 +557,7 @@ def conv3d_n1_ci3_co64_i4x16x16_k2x8x8_s2x8x8_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, 
     )
     nisa.tensor_copy(dst=dx_out_0[0:24, 0, 1:4:2, 0:2, 1:10:8], src=dx_ps_9, engine=nisa.engine.scalar)
     dx_ps_10 = nl.ndarray((24, 2, 2, 2), dtype=nl.float32, buffer=nl.psum, name="dx_ps_10")
+    # dx_ps_10: dx of sample 0, d 1 to 3 by 2, h blocks 0 to 1, w 2 to 10 by 8, from channels 0 to 63 of dy
     nisa.nc_matmul(
         dst=dx_ps_10,
         stationary=w_turned_0[0:64, 10, 0:24],
@@ -596,6 +609,7 @@ def conv3d_n1_ci3_co64_i4x16x16_k2x8x8_s2x8x8_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, 
     )
     nisa.tensor_copy(dst=dx_out_0[0:24, 0, 1:4:2, 0:2, 2:11:8], src=dx_ps_10, engine=nisa.engine.vector)
     dx_ps_11 = nl.ndarray((24, 2, 2, 2), dtype=nl.float32, buffer=nl.psum, name="dx_ps_11")
+    # dx_ps_11: dx of sample 0, d 1 to 3 by 2, h blocks 0 to 1, w 3 to 11 by 8, from channels 0 to 63 of dy
     nisa.nc_matmul(
         dst=dx_ps_11,
         stationary=w_turned_0[0:64, 11, 0:24],
@@ -640,6 +654,7 @@ def conv3d_n1_ci3_co64_i4x16x16_k2x8x8_s2x8x8_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, 
     )
     nisa.tensor_copy(dst=dx_out_0[0:24, 0, 1:4:2, 0:2, 3:12:8], src=dx_ps_11, engine=nisa.engine.scalar)
     dx_ps_12 = nl.ndarray((24, 2, 2, 2), dtype=nl.float32, buffer=nl.psum, name="dx_ps_12")
+    # dx_ps_12: dx of sample 0, d 1 to 3 by 2, h blocks 0 to 1, w 4 to 12 by 8, from channels 0 to 63 of dy
     nisa.nc_matmul(
         dst=dx_ps_12,
         stationary=w_turned_0[0:64, 12, 0:24],
@@ -691,6 +706,7 @@ def conv3d_n1_ci3_co64_i4x16x16_k2x8x8_s2x8x8_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, 
     )
     nisa.tensor_copy(dst=dx_out_0[0:24, 0, 1:4:2, 0:2, 4:13:8], src=dx_ps_12, engine=nisa.engine.scalar)
     dx_ps_13 = nl.ndarray((24, 2, 2, 2), dtype=nl.float32, buffer=nl.psum, name="dx_ps_13")
+    # dx_ps_13: dx of sample 0, d 1 to 3 by 2, h blocks 0 to 1, w 5 to 13 by 8, from channels 0 to 63 of dy
     nisa.nc_matmul(
         dst=dx_ps_13,
         stationary=w_turned_0[0:64, 13, 0:24],
@@ -735,6 +751,7 @@ def conv3d_n1_ci3_co64_i4x16x16_k2x8x8_s2x8x8_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, 
     )
     nisa.tensor_copy(dst=dx_out_0[0:24, 0, 1:4:2, 0:2, 5:14:8], src=dx_ps_13, engine=nisa.engine.vector)
     dx_ps_14 = nl.ndarray((24, 2, 2, 2), dtype=nl.float32, buffer=nl.psum, name="dx_ps_14")
+    # dx_ps_14: dx of sample 0, d 1 to 3 by 2, h blocks 0 to 1, w 6 to 14 by 8, from channels 0 to 63 of dy
     nisa.nc_matmul(
         dst=dx_ps_14,
         stationary=w_turned_0[0:64, 14, 0:24],
@@ -786,6 +803,7 @@ def conv3d_n1_ci3_co64_i4x16x16_k2x8x8_s2x8x8_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, 
     )
     nisa.tensor_copy(dst=dx_out_0[0:24, 0, 1:4:2, 0:2, 6:15:8], src=dx_ps_14, engine=nisa.engine.scalar)
     dx_ps_15 = nl.ndarray((24, 2, 2, 2), dtype=nl.float32, buffer=nl.psum, name="dx_ps_15")
+    # dx_ps_15: dx of sample 0, d 1 to 3 by 2, h blocks 0 to 1, w 7 to 15 by 8, from channels 0 to 63 of dy
     nisa.nc_matmul(
         dst=dx_ps_15,
         stationary=w_turned_0[0:64, 15, 0:24],
@@ -842,12 +860,14 @@ def conv3d_n1_ci3_co64_i4x16x16_k2x8x8_s2x8x8_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, 
     # === slab 1 of 1: dw =============================================================================================
     dw_ps_0 = nl.ndarray((64, 8, 8, 3), dtype=nl.float32, buffer=nl.psum, name="dw_ps_0")
     dw_ps_1 = nl.ndarray((64, 8, 8, 3), dtype=nl.float32, buffer=nl.psum, name="dw_ps_1")
+    # dw_ps_0: dw of taps d 0, h 0 to 7, w 0 to 7, channels 0 to 63 on partitions, 0 to 2 along columns
     nisa.nc_matmul(
         dst=dw_ps_0,
         stationary=stat_t_0[0:8, 0, 0, 0, 0:64],
         moving=mov_t_0[0:8, 0:8, 0, 0:8, 0:3],
         accumulate=False,
     )
+    # dw_ps_1: dw of taps d 1, h 0 to 7, w 0 to 7, channels 0 to 63 on partitions, 0 to 2 along columns
     nisa.nc_matmul(
         dst=dw_ps_1,
         stationary=stat_t_0[0:8, 0, 0, 0, 0:64],

@@ -49,8 +49,10 @@ Tiling
     dw: positions per partition N all, D 2, H 1, W 1; the rest of each axis lies on partitions
 
 Memory
-    SBUF peak 14336 of 212984 bytes per partition, PSUM peak 2 of 8 banks
+    SBUF peak 15024 of 212984 bytes per partition, PSUM peak 2 of 8 banks
     role       memory  buffers  largest             dtype  B/partition
+    zero_w     sbuf    1        [1, 128]            bf16   256
+    zero_x     sbuf    1        [1, 3, 9, 8]        bf16   432
     w_nat      sbuf    1        [12, 56, 128]       bf16   14336
     w_turned   sbuf    1        [128, 56, 12]       bf16   1344
     w_ps       psum    1        [128, 56, 12]       bf16   1344
@@ -59,8 +61,6 @@ Memory
     db_part    sbuf    1        [128, 1]            fp32   4
     dx_out     sbuf    1        [12, 1, 3, 9, 16]   bf16   864
     dx_ps      psum    2        [12, 3, 9, 8]       fp32   864
-    zero_w     sbuf    1        [1, 128]            bf16   256
-    zero_x     sbuf    1        [1, 3, 9, 8]        bf16   432
     stat_t     sbuf    1        [128, 1, 6, 1, 64]  bf16   768
     t_ps       psum    14       [128, 1, 1, 128]    bf16   256
     mov_t      sbuf    1        [128, 7, 2, 7, 3]   bf16   588
@@ -73,8 +73,10 @@ Memory
 
 Cost
     457 instructions: 199 dma_copy, 9 memset, 62 nc_matmul, 161 nc_transpose, 23 tensor_copy, 3 tensor_reduce
+    needs NKI 0.3 or newer
     151808 bytes read, 62720 bytes written; compulsory 158080
-    busy us: tensor 7.4, vector 1.2, scalar 1.1, gpsimd 3.6, dma 10.7; bound by dma; floor 0.4 us
+    busy us: tensor 7.4, vector 1.2, scalar 1.1, gpsimd 3.6, dma 10.7; bound by dma
+    makespan 26.7 us expected; floor 0.4 us
 
 Pseudocode
     filters: one matrix [dy channels, dx channels] per tap
@@ -101,6 +103,13 @@ def conv3d_n1_ci3_co64_i4x16x16_k3x7x7_s1x2x2_p1_1_3_3_3_3_d1x1x1_bf16_trn2(dy, 
     dx = nl.ndarray((1, 3, 4, 16, 16), dtype=nl.bfloat16, buffer=nl.shared_hbm, name="dx")
     dw = nl.ndarray((3, 7, 7, 3, 64), dtype=nl.bfloat16, buffer=nl.shared_hbm, name="dw")
     db = nl.ndarray((64,), dtype=nl.bfloat16, buffer=nl.shared_hbm, name="db")
+
+    # === constants ===================================================================================================
+    # What several sections share.
+    zero_w_0 = nl.ndarray((1, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_w_0")
+    nisa.memset(dst=zero_w_0, value=0.0, engine=nisa.engine.gpsimd)
+    zero_x_0 = nl.ndarray((1, 3, 9, 8), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_x_0")
+    nisa.memset(dst=zero_x_0, value=0.0, engine=nisa.engine.gpsimd)
 
     # === filters =====================================================================================================
     # Stationary matrices of dx, dy's channels on partitions.
@@ -226,11 +235,8 @@ def conv3d_n1_ci3_co64_i4x16x16_k3x7x7_s1x2x2_p1_1_3_3_3_3_d1x1x1_bf16_trn2(dy, 
     db_part_0 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     dx_out_0 = nl.ndarray((12, 1, 3, 9, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")
     dx_ps_0 = nl.ndarray((12, 3, 9, 8), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
-    # no single tap covers a tile of this shape: open it with 0 · 0
-    zero_w_0 = nl.ndarray((1, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_w_0")
-    zero_x_0 = nl.ndarray((1, 3, 9, 8), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_x_0")
-    nisa.memset(dst=zero_w_0, value=0.0, engine=nisa.engine.gpsimd)
-    nisa.memset(dst=zero_x_0, value=0.0, engine=nisa.engine.gpsimd)
+    # dx_ps_0: dx of sample 0, d blocks 0 to 2, h blocks 1 to 9, w 1 to 15 by 2, from channels 0 to 63 of dy
+    # no single tap covers this tile: open it with 0 · 0
     nisa.nc_matmul(dst=dx_ps_0, stationary=zero_w_0[0:1, 0:12], moving=zero_x_0, accumulate=False)
     stat_t_0 = nl.ndarray((128, 1, 6, 1, 64), dtype=nl.bfloat16, buffer=nl.sbuf, name="stat_t_0")
     t_ps_0 = nl.ndarray((128, 1, 1, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_0")
@@ -732,6 +738,8 @@ def conv3d_n1_ci3_co64_i4x16x16_k3x7x7_s1x2x2_p1_1_3_3_3_3_d1x1x1_bf16_trn2(dy, 
     nisa.tensor_copy(dst=dx_out_0[0:12, 0, 0:3, 0:9, 1:16:2], src=dx_ps_0, engine=nisa.engine.scalar)
     nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:128, 0, 1:3, 0:8, 0:8], axis=(1, 2, 3))
     dx_ps_1 = nl.ndarray((12, 3, 9, 8), dtype=nl.float32, buffer=nl.psum, name="dx_ps_1")
+    # dx_ps_1: dx of sample 0, d blocks 0 to 2, h blocks 1 to 9, w 0 to 14 by 2, from channels 0 to 63 of dy
+    # no single tap covers this tile: open it with 0 · 0
     nisa.nc_matmul(dst=dx_ps_1, stationary=zero_w_0[0:1, 0:12], moving=zero_x_0, accumulate=False)
     nisa.nc_transpose(
         dst=t_ps_6[0:128, 1, 3, 0:3],
@@ -1123,6 +1131,7 @@ def conv3d_n1_ci3_co64_i4x16x16_k3x7x7_s1x2x2_p1_1_3_3_3_3_d1x1x1_bf16_trn2(dy, 
     # === slab 1 of 1: dw =============================================================================================
     dw_ps_0 = nl.ndarray((128, 7, 7, 3), dtype=nl.float32, buffer=nl.psum, name="dw_ps_0")
     dw_ps_1 = nl.ndarray((64, 7, 7, 3), dtype=nl.float32, buffer=nl.psum, name="dw_ps_1")
+    # dw_ps_0: dw of taps d 1 to 2, h 0 to 6, w 0 to 6, channels 0 to 63 on partitions, 0 to 2 along columns
     stat_t_0_view = stat_t_0.reshape((128, 1, 384))
     nisa.nc_matmul(
         dst=dw_ps_0,
@@ -1136,6 +1145,7 @@ def conv3d_n1_ci3_co64_i4x16x16_k3x7x7_s1x2x2_p1_1_3_3_3_3_d1x1x1_bf16_trn2(dy, 
         moving=mov_t_0[0:128, 0:7, 1, 0:7, 0:3],
         accumulate=True,
     )
+    # dw_ps_1: dw of taps d 0, h 0 to 6, w 0 to 6, channels 0 to 63 on partitions, 0 to 2 along columns
     nisa.nc_matmul(
         dst=dw_ps_1,
         stationary=stat_t_0[0:128, 0, 3, 0, 0:64],

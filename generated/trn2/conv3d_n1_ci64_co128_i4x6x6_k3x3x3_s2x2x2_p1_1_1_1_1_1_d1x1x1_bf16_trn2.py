@@ -71,8 +71,10 @@ Memory
 
 Cost
     170 instructions: 32 dma_copy, 3 memset, 33 nc_matmul, 70 nc_transpose, 30 tensor_copy, 2 tensor_reduce
+    needs NKI 0.3 or newer
     465408 bytes read, 461056 bytes written; compulsory 926464
-    busy us: tensor 3.7, vector 2.9, scalar 2.8, gpsimd 0.2, dma 4.7; bound by dma; floor 2.5 us
+    busy us: tensor 3.7, vector 2.9, scalar 2.8, gpsimd 0.2, dma 4.7; bound by dma
+    makespan 9.2 us expected; floor 2.5 us
 
 Pseudocode
     filters: one matrix [dy channels, dx channels] per tap
@@ -151,6 +153,7 @@ def conv3d_n1_ci64_co128_i4x6x6_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, 
     db_part_0 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     dx_out_0 = nl.ndarray((64, 1, 4, 6, 6), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")
     dx_ps_0 = nl.ndarray((64, 2, 3, 3), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
+    # dx_ps_0: dx of sample 0, d 1 to 3 by 2, h 1 to 5 by 2, w 1 to 5 by 2, from channels 0 to 127 of dy
     nisa.nc_matmul(
         dst=dx_ps_0,
         stationary=w_turned_0[0:128, 26, 0:64],
@@ -243,6 +246,7 @@ def conv3d_n1_ci64_co128_i4x6x6_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, 
     nisa.tensor_copy(dst=dx_out_0[0:64, 0, 1:4:2, 1:6:2, 1:6:2], src=dx_ps_0, engine=nisa.engine.vector)
     nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:128, 0, 0:2, 0:3, 0:3], axis=(1, 2, 3))
     dx_ps_1 = nl.ndarray((64, 2, 3, 3), dtype=nl.float32, buffer=nl.psum, name="dx_ps_1")
+    # dx_ps_1: dx of sample 0, d 1 to 3 by 2, h 1 to 5 by 2, w 0 to 4 by 2, from channels 0 to 127 of dy
     nisa.nc_matmul(
         dst=dx_ps_1,
         stationary=w_turned_0[0:128, 25, 0:64],
@@ -291,6 +295,7 @@ def conv3d_n1_ci64_co128_i4x6x6_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, 
     )
     nisa.tensor_copy(dst=dx_out_0[0:64, 0, 1:4:2, 1:6:2, 0:5:2], src=dx_ps_1, engine=nisa.engine.scalar)
     dx_ps_2 = nl.ndarray((64, 2, 3, 3), dtype=nl.float32, buffer=nl.psum, name="dx_ps_2")
+    # dx_ps_2: dx of sample 0, d 1 to 3 by 2, h 0 to 4 by 2, w 1 to 5 by 2, from channels 0 to 127 of dy
     nisa.nc_matmul(
         dst=dx_ps_2,
         stationary=w_turned_0[0:128, 23, 0:64],
@@ -342,6 +347,7 @@ def conv3d_n1_ci64_co128_i4x6x6_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, 
     )
     nisa.tensor_copy(dst=dx_out_0[0:64, 0, 1:4:2, 0:5:2, 1:6:2], src=dx_ps_2, engine=nisa.engine.scalar)
     dx_ps_3 = nl.ndarray((64, 2, 3, 3), dtype=nl.float32, buffer=nl.psum, name="dx_ps_3")
+    # dx_ps_3: dx of sample 0, d 1 to 3 by 2, h 0 to 4 by 2, w 0 to 4 by 2, from channels 0 to 127 of dy
     nisa.nc_matmul(
         dst=dx_ps_3,
         stationary=w_turned_0[0:128, 22, 0:64],
@@ -366,6 +372,7 @@ def conv3d_n1_ci64_co128_i4x6x6_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, 
     )
     nisa.tensor_copy(dst=dx_out_0[0:64, 0, 1:4:2, 0:5:2, 0:5:2], src=dx_ps_3, engine=nisa.engine.vector)
     dx_ps_4 = nl.ndarray((64, 2, 3, 3), dtype=nl.float32, buffer=nl.psum, name="dx_ps_4")
+    # dx_ps_4: dx of sample 0, d 0 to 2 by 2, h 1 to 5 by 2, w 1 to 5 by 2, from channels 0 to 127 of dy
     nisa.nc_matmul(
         dst=dx_ps_4,
         stationary=w_turned_0[0:128, 17, 0:64],
@@ -414,6 +421,7 @@ def conv3d_n1_ci64_co128_i4x6x6_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, 
     )
     nisa.tensor_copy(dst=dx_out_0[0:64, 0, 0:3:2, 1:6:2, 1:6:2], src=dx_ps_4, engine=nisa.engine.scalar)
     dx_ps_5 = nl.ndarray((64, 2, 3, 3), dtype=nl.float32, buffer=nl.psum, name="dx_ps_5")
+    # dx_ps_5: dx of sample 0, d 0 to 2 by 2, h 1 to 5 by 2, w 0 to 4 by 2, from channels 0 to 127 of dy
     nisa.nc_matmul(
         dst=dx_ps_5,
         stationary=w_turned_0[0:128, 16, 0:64],
@@ -438,6 +446,7 @@ def conv3d_n1_ci64_co128_i4x6x6_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, 
     )
     nisa.tensor_copy(dst=dx_out_0[0:64, 0, 0:3:2, 1:6:2, 0:5:2], src=dx_ps_5, engine=nisa.engine.vector)
     dx_ps_6 = nl.ndarray((64, 2, 3, 3), dtype=nl.float32, buffer=nl.psum, name="dx_ps_6")
+    # dx_ps_6: dx of sample 0, d 0 to 2 by 2, h 0 to 4 by 2, w 1 to 5 by 2, from channels 0 to 127 of dy
     nisa.nc_matmul(
         dst=dx_ps_6,
         stationary=w_turned_0[0:128, 14, 0:64],
@@ -462,6 +471,7 @@ def conv3d_n1_ci64_co128_i4x6x6_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, 
     )
     nisa.tensor_copy(dst=dx_out_0[0:64, 0, 0:3:2, 0:5:2, 1:6:2], src=dx_ps_6, engine=nisa.engine.scalar)
     dx_ps_7 = nl.ndarray((64, 2, 3, 3), dtype=nl.float32, buffer=nl.psum, name="dx_ps_7")
+    # dx_ps_7: dx of sample 0, d 0 to 2 by 2, h 0 to 4 by 2, w 0 to 4 by 2, from channels 0 to 127 of dy
     nisa.nc_matmul(
         dst=dx_ps_7,
         stationary=w_turned_0[0:128, 13, 0:64],
@@ -482,24 +492,28 @@ def conv3d_n1_ci64_co128_i4x6x6_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, 
     dw_ps_1 = nl.ndarray((128, 2, 3, 64), dtype=nl.float32, buffer=nl.psum, name="dw_ps_1")
     dw_ps_2 = nl.ndarray((128, 2, 3, 64), dtype=nl.float32, buffer=nl.psum, name="dw_ps_2")
     dw_ps_3 = nl.ndarray((128, 1, 3, 64), dtype=nl.float32, buffer=nl.psum, name="dw_ps_3")
+    # dw_ps_0: dw of taps d 0 to 1, h 0 to 2, w 0, channels 0 to 127 on partitions, 0 to 63 along columns
     nisa.nc_matmul(
         dst=dw_ps_0,
         stationary=stat_t_0[0:18, 0, 0, 0, 0:128],
         moving=mov_t_0[0:18, 0, 0:2, 0:3, 0:64],
         accumulate=False,
     )
+    # dw_ps_1: dw of taps d 0 to 1, h 0 to 2, w 1, channels 0 to 127 on partitions, 0 to 63 along columns
     nisa.nc_matmul(
         dst=dw_ps_1,
         stationary=stat_t_0[0:18, 0, 0, 0, 0:128],
         moving=mov_t_0[0:18, 1, 0:2, 0:3, 0:64],
         accumulate=False,
     )
+    # dw_ps_2: dw of taps d 0 to 1, h 0 to 2, w 2, channels 0 to 127 on partitions, 0 to 63 along columns
     nisa.nc_matmul(
         dst=dw_ps_2,
         stationary=stat_t_0[0:18, 0, 0, 0, 0:128],
         moving=mov_t_0[0:18, 2, 0:2, 0:3, 0:64],
         accumulate=False,
     )
+    # dw_ps_3: dw of taps d 2, h 0 to 2, w 0, channels 0 to 127 on partitions, 0 to 63 along columns
     nisa.nc_matmul(
         dst=dw_ps_3,
         stationary=stat_t_0[0:18, 0, 0, 0, 0:128],
@@ -567,12 +581,14 @@ def conv3d_n1_ci64_co128_i4x6x6_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, 
     nisa.dma_copy(dst=dw[2, 2, 0, 0:64, 0:128], src=dw_turned_4[0:64, 0, 0:128])
     dw_ps_4 = nl.ndarray((128, 1, 3, 64), dtype=nl.float32, buffer=nl.psum, name="dw_ps_4")
     dw_ps_5 = nl.ndarray((128, 1, 3, 64), dtype=nl.float32, buffer=nl.psum, name="dw_ps_5")
+    # dw_ps_4: dw of taps d 2, h 0 to 2, w 1, channels 0 to 127 on partitions, 0 to 63 along columns
     nisa.nc_matmul(
         dst=dw_ps_4,
         stationary=stat_t_0[0:18, 0, 0, 0, 0:128],
         moving=mov_t_0[0:18, 1, 2:3, 0:3, 0:64],
         accumulate=False,
     )
+    # dw_ps_5: dw of taps d 2, h 0 to 2, w 2, channels 0 to 127 on partitions, 0 to 63 along columns
     nisa.nc_matmul(
         dst=dw_ps_5,
         stationary=stat_t_0[0:18, 0, 0, 0, 0:128],

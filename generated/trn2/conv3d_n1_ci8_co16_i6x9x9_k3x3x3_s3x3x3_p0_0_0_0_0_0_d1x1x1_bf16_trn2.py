@@ -74,8 +74,10 @@ Memory
 
 Cost
     118 instructions: 42 dma_copy, 1 memset, 12 nc_matmul, 40 nc_transpose, 21 tensor_copy, 2 tensor_reduce
+    needs NKI 0.3 or newer
     15264 bytes read, 14720 bytes written; compulsory 29984
-    busy us: tensor 0.7, vector 0.7, scalar 0.7, gpsimd 0.1, dma 2.3; bound by dma; floor 0.1 us
+    busy us: tensor 0.7, vector 0.7, scalar 0.7, gpsimd 0.1, dma 2.3; bound by dma
+    makespan 6.9 us expected; floor 0.1 us
 
 Pseudocode
     filters: one matrix [dy channels, dx channels] per tap
@@ -140,6 +142,7 @@ def conv3d_n1_ci8_co16_i6x9x9_k3x3x3_s3x3x3_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x_
     db_part_0 = nl.ndarray((16, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     dx_out_0 = nl.ndarray((24, 1, 2, 9, 9), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")
     dx_ps_0 = nl.ndarray((24, 2, 3, 3), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
+    # dx_ps_0: dx of sample 0, d blocks 0 to 1, h 0 to 6 by 3, w 0 to 6 by 3, from channels 0 to 15 of dy
     nisa.nc_matmul(
         dst=dx_ps_0,
         stationary=w_turned_0[0:16, 0, 0:24],
@@ -158,6 +161,7 @@ def conv3d_n1_ci8_co16_i6x9x9_k3x3x3_s3x3x3_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x_
     nisa.tensor_copy(dst=dx_out_0[0:24, 0, 0:2, 0:7:3, 0:7:3], src=dx_ps_0, engine=nisa.engine.scalar)
     nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:16, 0, 0:2, 0:3, 0:3], axis=(1, 2, 3))
     dx_ps_1 = nl.ndarray((24, 2, 3, 3), dtype=nl.float32, buffer=nl.psum, name="dx_ps_1")
+    # dx_ps_1: dx of sample 0, d blocks 0 to 1, h 0 to 6 by 3, w 1 to 7 by 3, from channels 0 to 15 of dy
     nisa.nc_matmul(
         dst=dx_ps_1,
         stationary=w_turned_0[0:16, 1, 0:24],
@@ -169,6 +173,7 @@ def conv3d_n1_ci8_co16_i6x9x9_k3x3x3_s3x3x3_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x_
     nisa.nc_transpose(dst=t_ps_1[0:18, 1, 2, 0:8], data=x_win_0[0:8, 0, 1:5:3, 2:9:3, 0:7:3], engine=nisa.engine.tensor)
     nisa.tensor_copy(dst=dx_out_0[0:24, 0, 0:2, 0:7:3, 1:8:3], src=dx_ps_1, engine=nisa.engine.scalar)
     dx_ps_2 = nl.ndarray((24, 2, 3, 3), dtype=nl.float32, buffer=nl.psum, name="dx_ps_2")
+    # dx_ps_2: dx of sample 0, d blocks 0 to 1, h 0 to 6 by 3, w 2 to 8 by 3, from channels 0 to 15 of dy
     nisa.nc_matmul(
         dst=dx_ps_2,
         stationary=w_turned_0[0:16, 2, 0:24],
@@ -180,6 +185,7 @@ def conv3d_n1_ci8_co16_i6x9x9_k3x3x3_s3x3x3_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x_
     nisa.nc_transpose(dst=t_ps_1[0:18, 2, 2, 0:8], data=x_win_0[0:8, 0, 2:6:3, 2:9:3, 0:7:3], engine=nisa.engine.tensor)
     nisa.tensor_copy(dst=dx_out_0[0:24, 0, 0:2, 0:7:3, 2:9:3], src=dx_ps_2, engine=nisa.engine.scalar)
     dx_ps_3 = nl.ndarray((24, 2, 3, 3), dtype=nl.float32, buffer=nl.psum, name="dx_ps_3")
+    # dx_ps_3: dx of sample 0, d blocks 0 to 1, h 1 to 7 by 3, w 0 to 6 by 3, from channels 0 to 15 of dy
     nisa.nc_matmul(
         dst=dx_ps_3,
         stationary=w_turned_0[0:16, 3, 0:24],
@@ -193,6 +199,7 @@ def conv3d_n1_ci8_co16_i6x9x9_k3x3x3_s3x3x3_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x_
     nisa.nc_transpose(dst=t_ps_2[0:18, 0, 2, 0:8], data=x_win_0[0:8, 0, 0:4:3, 2:9:3, 1:8:3], engine=nisa.engine.tensor)
     nisa.tensor_copy(dst=dx_out_0[0:24, 0, 0:2, 1:8:3, 0:7:3], src=dx_ps_3, engine=nisa.engine.scalar)
     dx_ps_4 = nl.ndarray((24, 2, 3, 3), dtype=nl.float32, buffer=nl.psum, name="dx_ps_4")
+    # dx_ps_4: dx of sample 0, d blocks 0 to 1, h 1 to 7 by 3, w 1 to 7 by 3, from channels 0 to 15 of dy
     nisa.nc_matmul(
         dst=dx_ps_4,
         stationary=w_turned_0[0:16, 4, 0:24],
@@ -204,6 +211,7 @@ def conv3d_n1_ci8_co16_i6x9x9_k3x3x3_s3x3x3_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x_
     nisa.nc_transpose(dst=t_ps_2[0:18, 1, 2, 0:8], data=x_win_0[0:8, 0, 1:5:3, 2:9:3, 1:8:3], engine=nisa.engine.tensor)
     nisa.tensor_copy(dst=dx_out_0[0:24, 0, 0:2, 1:8:3, 1:8:3], src=dx_ps_4, engine=nisa.engine.vector)
     dx_ps_5 = nl.ndarray((24, 2, 3, 3), dtype=nl.float32, buffer=nl.psum, name="dx_ps_5")
+    # dx_ps_5: dx of sample 0, d blocks 0 to 1, h 1 to 7 by 3, w 2 to 8 by 3, from channels 0 to 15 of dy
     nisa.nc_matmul(
         dst=dx_ps_5,
         stationary=w_turned_0[0:16, 5, 0:24],
@@ -215,6 +223,7 @@ def conv3d_n1_ci8_co16_i6x9x9_k3x3x3_s3x3x3_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x_
     nisa.nc_transpose(dst=t_ps_2[0:18, 2, 2, 0:8], data=x_win_0[0:8, 0, 2:6:3, 2:9:3, 1:8:3], engine=nisa.engine.tensor)
     nisa.tensor_copy(dst=dx_out_0[0:24, 0, 0:2, 1:8:3, 2:9:3], src=dx_ps_5, engine=nisa.engine.scalar)
     dx_ps_6 = nl.ndarray((24, 2, 3, 3), dtype=nl.float32, buffer=nl.psum, name="dx_ps_6")
+    # dx_ps_6: dx of sample 0, d blocks 0 to 1, h 2 to 8 by 3, w 0 to 6 by 3, from channels 0 to 15 of dy
     nisa.nc_matmul(
         dst=dx_ps_6,
         stationary=w_turned_0[0:16, 6, 0:24],
@@ -228,6 +237,7 @@ def conv3d_n1_ci8_co16_i6x9x9_k3x3x3_s3x3x3_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x_
     nisa.nc_transpose(dst=t_ps_3[0:18, 0, 2, 0:8], data=x_win_0[0:8, 0, 0:4:3, 2:9:3, 2:9:3], engine=nisa.engine.tensor)
     nisa.tensor_copy(dst=dx_out_0[0:24, 0, 0:2, 2:9:3, 0:7:3], src=dx_ps_6, engine=nisa.engine.vector)
     dx_ps_7 = nl.ndarray((24, 2, 3, 3), dtype=nl.float32, buffer=nl.psum, name="dx_ps_7")
+    # dx_ps_7: dx of sample 0, d blocks 0 to 1, h 2 to 8 by 3, w 1 to 7 by 3, from channels 0 to 15 of dy
     nisa.nc_matmul(
         dst=dx_ps_7,
         stationary=w_turned_0[0:16, 7, 0:24],
@@ -239,6 +249,7 @@ def conv3d_n1_ci8_co16_i6x9x9_k3x3x3_s3x3x3_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x_
     nisa.nc_transpose(dst=t_ps_3[0:18, 1, 2, 0:8], data=x_win_0[0:8, 0, 1:5:3, 2:9:3, 2:9:3], engine=nisa.engine.tensor)
     nisa.tensor_copy(dst=dx_out_0[0:24, 0, 0:2, 2:9:3, 1:8:3], src=dx_ps_7, engine=nisa.engine.scalar)
     dx_ps_8 = nl.ndarray((24, 2, 3, 3), dtype=nl.float32, buffer=nl.psum, name="dx_ps_8")
+    # dx_ps_8: dx of sample 0, d blocks 0 to 1, h 2 to 8 by 3, w 2 to 8 by 3, from channels 0 to 15 of dy
     nisa.nc_matmul(
         dst=dx_ps_8,
         stationary=w_turned_0[0:16, 8, 0:24],
@@ -258,18 +269,21 @@ def conv3d_n1_ci8_co16_i6x9x9_k3x3x3_s3x3x3_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x_
     dw_ps_0 = nl.ndarray((16, 3, 3, 8), dtype=nl.float32, buffer=nl.psum, name="dw_ps_0")
     dw_ps_1 = nl.ndarray((16, 3, 3, 8), dtype=nl.float32, buffer=nl.psum, name="dw_ps_1")
     dw_ps_2 = nl.ndarray((16, 3, 3, 8), dtype=nl.float32, buffer=nl.psum, name="dw_ps_2")
+    # dw_ps_0: dw of taps d 0 to 2, h 0 to 2, w 0, channels 0 to 15 on partitions, 0 to 7 along columns
     nisa.nc_matmul(
         dst=dw_ps_0,
         stationary=stat_t_0[0:18, 0, 0, 0, 0:16],
         moving=mov_t_0[0:18, 0, 0:3, 0:3, 0:8],
         accumulate=False,
     )
+    # dw_ps_1: dw of taps d 0 to 2, h 0 to 2, w 1, channels 0 to 15 on partitions, 0 to 7 along columns
     nisa.nc_matmul(
         dst=dw_ps_1,
         stationary=stat_t_0[0:18, 0, 0, 0, 0:16],
         moving=mov_t_0[0:18, 1, 0:3, 0:3, 0:8],
         accumulate=False,
     )
+    # dw_ps_2: dw of taps d 0 to 2, h 0 to 2, w 2, channels 0 to 15 on partitions, 0 to 7 along columns
     nisa.nc_matmul(
         dst=dw_ps_2,
         stationary=stat_t_0[0:18, 0, 0, 0, 0:16],

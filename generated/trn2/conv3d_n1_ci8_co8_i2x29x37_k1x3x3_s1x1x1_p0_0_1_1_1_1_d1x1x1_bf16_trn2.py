@@ -68,8 +68,10 @@ Memory
 
 Cost
     128 instructions: 48 dma_copy, 7 memset, 30 nc_matmul, 30 nc_transpose, 10 tensor_copy, 3 tensor_reduce
+    needs NKI 0.3 or newer
     75584 bytes read, 35504 bytes written; compulsory 105328
-    busy us: tensor 2.2, vector 0.8, scalar 0.8, gpsimd 0.4, dma 2.9; bound by dma; floor 0.3 us
+    busy us: tensor 2.2, vector 0.8, scalar 0.8, gpsimd 0.4, dma 2.9; bound by dma
+    makespan 8.8 us expected; floor 0.3 us
 
 Pseudocode
     filters: one matrix [dy channels, dx channels] per tap
@@ -152,6 +154,7 @@ def conv3d_n1_ci8_co8_i2x29x37_k1x3x3_s1x1x1_p0_0_1_1_1_1_d1x1x1_bf16_trn2(dy, x
     db_part_0 = nl.ndarray((48, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     dx_out_0 = nl.ndarray((48, 1, 2, 5, 37), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")
     dx_ps_0 = nl.ndarray((48, 2, 5, 37), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
+    # dx_ps_0: dx of sample 0, d 0 to 1, h blocks 0 to 4, w 0 to 36, from channels 0 to 7 of dy
     nisa.nc_matmul(
         dst=dx_ps_0,
         stationary=w_turned_0[0:48, 1, 0:48],
@@ -237,6 +240,7 @@ def conv3d_n1_ci8_co8_i2x29x37_k1x3x3_s1x1x1_p0_0_1_1_1_1_d1x1x1_bf16_trn2(dy, x
 
     # === slab 1 of 1: dw =============================================================================================
     dw_ps_0 = nl.ndarray((24, 3, 1, 8), dtype=nl.float32, buffer=nl.psum, name="dw_ps_0")
+    # dw_ps_0: dw of taps d 0, h 0 to 2, w 0 to 2, channels 0 to 7 on partitions, 0 to 7 along columns
     stat_t_0_view = stat_t_0.reshape((95, 2, 2, 64))
     nisa.nc_matmul(
         dst=dw_ps_0,

@@ -67,8 +67,10 @@ Memory
 
 Cost
     120 instructions: 32 dma_copy, 3 memset, 29 nc_matmul, 45 nc_transpose, 9 tensor_copy, 2 tensor_reduce
+    needs NKI 0.3 or newer
     13728 bytes read, 4672 bytes written; compulsory 18400
-    busy us: tensor 1.5, vector 0.8, scalar 0.4, gpsimd 0.2, dma 1.8; bound by dma; floor 0.1 us
+    busy us: tensor 1.5, vector 0.8, scalar 0.4, gpsimd 0.2, dma 1.8; bound by dma
+    makespan 7.0 us expected; floor 0.1 us
 
 Pseudocode
     filters: one matrix [dy channels, dx channels] per tap
@@ -145,6 +147,7 @@ def conv3d_n1_ci8_co8_i3x5x5_k3x3x3_s1x1x1_p3_3_3_3_3_3_d1x1x1_bf16_trn2(dy, x_i
     db_part_0 = nl.ndarray((8, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     dx_out_0 = nl.ndarray((8, 1, 3, 5, 5), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")
     dx_ps_0 = nl.ndarray((8, 3, 5, 5), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
+    # dx_ps_0: dx of sample 0, d 0 to 2, h 0 to 4, w 0 to 4, from channels 0 to 7 of dy
     nisa.nc_matmul(
         dst=dx_ps_0,
         stationary=w_turned_0[0:8, 0, 0:8],
@@ -343,6 +346,7 @@ def conv3d_n1_ci8_co8_i3x5x5_k3x3x3_s1x1x1_p3_3_3_3_3_3_d1x1x1_bf16_trn2(dy, x_i
 
     # === slab 1 of 1: dw =============================================================================================
     dw_ps_0 = nl.ndarray((24, 3, 3, 8), dtype=nl.float32, buffer=nl.psum, name="dw_ps_0")
+    # dw_ps_0: dw of taps d 0 to 2, h 0 to 2, w 0 to 2, channels 0 to 7 on partitions, 0 to 7 along columns
     stat_t_0_view = stat_t_0.reshape((81, 2, 1, 24))
     nisa.nc_matmul(
         dst=dw_ps_0,

@@ -57,6 +57,8 @@ Tiling
 Memory
     SBUF peak 1862 of 212984 bytes per partition, PSUM peak 2 of 8 banks
     role       memory  buffers  largest             dtype  B/partition
+    zero_w     sbuf    1        [1, 128]            bf16   256
+    zero_x     sbuf    2        [1, 3, 4, 3]        bf16   72
     w_nat      sbuf    1        [16, 4, 8]          bf16   64
     w_turned   sbuf    1        [8, 4, 16]          bf16   128
     w_ps       psum    1        [8, 4, 16]          bf16   128
@@ -65,8 +67,6 @@ Memory
     db_part    sbuf    1        [8, 1]              fp32   4
     dx_out     sbuf    1        [16, 1, 3, 10, 10]  bf16   600
     dx_ps      psum    4        [16, 3, 4, 3]       fp32   144
-    zero_w     sbuf    2        [1, 128]            bf16   256
-    zero_x     sbuf    2        [1, 3, 4, 3]        bf16   72
     stat_t     sbuf    1        [18, 1, 1, 1, 8]    bf16   16
     t_ps       psum    5        [18, 2, 2, 8]       bf16   64
     mov_t      sbuf    1        [18, 2, 2, 2, 8]    bf16   128
@@ -77,9 +77,11 @@ Memory
     db_out     sbuf    1        [8, 1]              bf16   2
 
 Cost
-    70 instructions: 17 dma_copy, 13 memset, 10 nc_matmul, 15 nc_transpose, 13 tensor_copy, 2 tensor_reduce
+    69 instructions: 17 dma_copy, 12 memset, 10 nc_matmul, 15 nc_transpose, 13 tensor_copy, 2 tensor_reduce
+    needs NKI 0.3 or newer
     6432 bytes read, 9040 bytes written; compulsory 18352
-    busy us: tensor 0.4, vector 0.5, scalar 0.4, gpsimd 0.7, dma 0.9; bound by dma; floor 0.0 us
+    busy us: tensor 0.4, vector 0.5, scalar 0.4, gpsimd 0.6, dma 0.9; bound by dma
+    makespan 4.6 us expected; floor 0.0 us
 
 Pseudocode
     filters: one matrix [dy channels, dx channels] per tap
@@ -106,6 +108,15 @@ def conv3d_n1_ci8_co8_i5x10x10_k2x2x2_s2x3x4_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x
     dx = nl.ndarray((1, 8, 5, 10, 10), dtype=nl.bfloat16, buffer=nl.shared_hbm, name="dx")
     dw = nl.ndarray((2, 2, 2, 8, 8), dtype=nl.bfloat16, buffer=nl.shared_hbm, name="dw")
     db = nl.ndarray((8,), dtype=nl.bfloat16, buffer=nl.shared_hbm, name="db")
+
+    # === constants ===================================================================================================
+    # What several sections share.
+    zero_w_0 = nl.ndarray((1, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_w_0")
+    nisa.memset(dst=zero_w_0, value=0.0, engine=nisa.engine.gpsimd)
+    zero_x_0 = nl.ndarray((1, 3, 4, 3), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_x_0")
+    nisa.memset(dst=zero_x_0, value=0.0, engine=nisa.engine.gpsimd)
+    zero_x_1 = nl.ndarray((1, 3, 3, 3), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_x_1")
+    nisa.memset(dst=zero_x_1, value=0.0, engine=nisa.engine.gpsimd)
 
     # === filters =====================================================================================================
     # Stationary matrices of dx, dy's channels on partitions.
@@ -142,11 +153,8 @@ def conv3d_n1_ci8_co8_i5x10x10_k2x2x2_s2x3x4_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x
     nisa.memset(dst=dx_out_0[0:16, 0, 0:3, 2:9:3, 2:7:4], value=0.0, engine=nisa.engine.gpsimd)
     nisa.memset(dst=dx_out_0[0:16, 0, 0:3, 2:9:3, 3:8:4], value=0.0, engine=nisa.engine.gpsimd)
     dx_ps_0 = nl.ndarray((16, 3, 4, 3), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
-    # no single tap covers a tile of this shape: open it with 0 · 0
-    zero_w_0 = nl.ndarray((1, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_w_0")
-    zero_x_0 = nl.ndarray((1, 3, 4, 3), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_x_0")
-    nisa.memset(dst=zero_w_0, value=0.0, engine=nisa.engine.gpsimd)
-    nisa.memset(dst=zero_x_0, value=0.0, engine=nisa.engine.gpsimd)
+    # dx_ps_0: dx of sample 0, d blocks 0 to 2, h 0 to 9 by 3, w 0 to 8 by 4, from channels 0 to 7 of dy
+    # no single tap covers this tile: open it with 0 · 0
     nisa.nc_matmul(dst=dx_ps_0, stationary=zero_w_0[0:1, 0:16], moving=zero_x_0, accumulate=False)
     stat_t_0 = nl.ndarray((18, 1, 1, 1, 8), dtype=nl.bfloat16, buffer=nl.sbuf, name="stat_t_0")
     t_ps_0 = nl.ndarray((18, 1, 1, 8), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_0")
@@ -165,6 +173,8 @@ def conv3d_n1_ci8_co8_i5x10x10_k2x2x2_s2x3x4_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x
     nisa.tensor_copy(dst=dx_out_0[0:16, 0, 0:3, 0:10:3, 0:9:4], src=dx_ps_0, engine=nisa.engine.vector)
     nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:8, 0, 0:2, 0:3, 0:3], axis=(1, 2, 3))
     dx_ps_1 = nl.ndarray((16, 3, 4, 3), dtype=nl.float32, buffer=nl.psum, name="dx_ps_1")
+    # dx_ps_1: dx of sample 0, d blocks 0 to 2, h 0 to 9 by 3, w 1 to 9 by 4, from channels 0 to 7 of dy
+    # no single tap covers this tile: open it with 0 · 0
     nisa.nc_matmul(dst=dx_ps_1, stationary=zero_w_0[0:1, 0:16], moving=zero_x_0, accumulate=False)
     nisa.nc_transpose(dst=t_ps_1[0:18, 1, 0, 0:8], data=x_win_0[0:8, 0, 1:4:2, 0:7:3, 0:9:4], engine=nisa.engine.tensor)
     nisa.nc_matmul(
@@ -176,12 +186,9 @@ def conv3d_n1_ci8_co8_i5x10x10_k2x2x2_s2x3x4_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x
     nisa.nc_transpose(dst=t_ps_1[0:18, 1, 1, 0:8], data=x_win_0[0:8, 0, 1:4:2, 1:8:3, 0:9:4], engine=nisa.engine.tensor)
     nisa.tensor_copy(dst=dx_out_0[0:16, 0, 0:3, 0:10:3, 1:10:4], src=dx_ps_1, engine=nisa.engine.scalar)
     dx_ps_2 = nl.ndarray((16, 3, 3, 3), dtype=nl.float32, buffer=nl.psum, name="dx_ps_2")
-    # no single tap covers a tile of this shape: open it with 0 · 0
-    zero_w_1 = nl.ndarray((1, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_w_1")
-    zero_x_1 = nl.ndarray((1, 3, 3, 3), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_x_1")
-    nisa.memset(dst=zero_w_1, value=0.0, engine=nisa.engine.gpsimd)
-    nisa.memset(dst=zero_x_1, value=0.0, engine=nisa.engine.gpsimd)
-    nisa.nc_matmul(dst=dx_ps_2, stationary=zero_w_1[0:1, 0:16], moving=zero_x_1, accumulate=False)
+    # dx_ps_2: dx of sample 0, d blocks 0 to 2, h 1 to 7 by 3, w 0 to 8 by 4, from channels 0 to 7 of dy
+    # no single tap covers this tile: open it with 0 · 0
+    nisa.nc_matmul(dst=dx_ps_2, stationary=zero_w_0[0:1, 0:16], moving=zero_x_1, accumulate=False)
     nisa.tensor_copy(dst=mov_t_0[0:18, 0, 0:2, 0:2, 0:8], src=t_ps_1, engine=nisa.engine.vector)
     t_ps_2 = nl.ndarray((18, 2, 2, 8), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_2")
     nisa.nc_transpose(
@@ -202,7 +209,9 @@ def conv3d_n1_ci8_co8_i5x10x10_k2x2x2_s2x3x4_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x
     )
     nisa.tensor_copy(dst=dx_out_0[0:16, 0, 0:3, 1:8:3, 0:9:4], src=dx_ps_2, engine=nisa.engine.scalar)
     dx_ps_3 = nl.ndarray((16, 3, 3, 3), dtype=nl.float32, buffer=nl.psum, name="dx_ps_3")
-    nisa.nc_matmul(dst=dx_ps_3, stationary=zero_w_1[0:1, 0:16], moving=zero_x_1, accumulate=False)
+    # dx_ps_3: dx of sample 0, d blocks 0 to 2, h 1 to 7 by 3, w 1 to 9 by 4, from channels 0 to 7 of dy
+    # no single tap covers this tile: open it with 0 · 0
+    nisa.nc_matmul(dst=dx_ps_3, stationary=zero_w_0[0:1, 0:16], moving=zero_x_1, accumulate=False)
     nisa.nc_transpose(
         dst=t_ps_2[0:18, 1, 0, 0:8],
         data=x_win_0[0:8, 0, 1:4:2, 0:7:3, 1:10:4],
@@ -227,12 +236,14 @@ def conv3d_n1_ci8_co8_i5x10x10_k2x2x2_s2x3x4_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x
     # === slab 1 of 1: dw =============================================================================================
     dw_ps_0 = nl.ndarray((8, 2, 2, 8), dtype=nl.float32, buffer=nl.psum, name="dw_ps_0")
     dw_ps_1 = nl.ndarray((8, 2, 2, 8), dtype=nl.float32, buffer=nl.psum, name="dw_ps_1")
+    # dw_ps_0: dw of taps d 0 to 1, h 0 to 1, w 0, channels 0 to 7 on partitions, 0 to 7 along columns
     nisa.nc_matmul(
         dst=dw_ps_0,
         stationary=stat_t_0[0:18, 0, 0, 0, 0:8],
         moving=mov_t_0[0:18, 0, 0:2, 0:2, 0:8],
         accumulate=False,
     )
+    # dw_ps_1: dw of taps d 0 to 1, h 0 to 1, w 1, channels 0 to 7 on partitions, 0 to 7 along columns
     nisa.nc_matmul(
         dst=dw_ps_1,
         stationary=stat_t_0[0:18, 0, 0, 0, 0:8],

@@ -58,8 +58,10 @@ Tiling
     dw: positions per partition N all, D all, H 1, W 1; the rest of each axis lies on partitions
 
 Memory
-    SBUF peak 2180 of 212984 bytes per partition, PSUM peak 3 of 8 banks
+    SBUF peak 1964 of 212984 bytes per partition, PSUM peak 3 of 8 banks
     role       memory  buffers  largest            dtype  B/partition
+    zero_w     sbuf    1        [1, 128]           bf16   256
+    zero_x     sbuf    4        [1, 2, 3, 3]       bf16   36
     w_nat      sbuf    1        [32, 9, 8]         bf16   144
     w_turned   sbuf    1        [8, 9, 32]         bf16   576
     w_ps       psum    1        [8, 9, 32]         bf16   576
@@ -68,8 +70,6 @@ Memory
     db_part    sbuf    1        [8, 1]             fp32   4
     dx_out     sbuf    1        [32, 1, 2, 8, 10]  bf16   320
     dx_ps      psum    9        [32, 2, 3, 3]      fp32   72
-    zero_w     sbuf    4        [1, 128]           bf16   256
-    zero_x     sbuf    4        [1, 2, 3, 3]       bf16   36
     stat_t     sbuf    1        [4, 1, 1, 1, 8]    bf16   16
     t_ps       psum    7        [4, 3, 3, 8]       bf16   144
     mov_t      sbuf    1        [4, 3, 3, 3, 8]    bf16   432
@@ -80,9 +80,11 @@ Memory
     db_out     sbuf    1        [8, 1]             bf16   2
 
 Cost
-    139 instructions: 43 dma_copy, 12 memset, 21 nc_matmul, 40 nc_transpose, 21 tensor_copy, 2 tensor_reduce
+    136 instructions: 43 dma_copy, 9 memset, 21 nc_matmul, 40 nc_transpose, 21 tensor_copy, 2 tensor_reduce
+    needs NKI 0.3 or newer
     5536 bytes read, 11152 bytes written; compulsory 22352
-    busy us: tensor 0.9, vector 0.8, scalar 0.7, gpsimd 0.6, dma 2.3; bound by dma; floor 0.1 us
+    busy us: tensor 0.9, vector 0.8, scalar 0.7, gpsimd 0.5, dma 2.3; bound by dma
+    makespan 7.1 us expected; floor 0.1 us
 
 Pseudocode
     filters: one matrix [dy channels, dx channels] per tap
@@ -109,6 +111,19 @@ def conv3d_n1_ci8_co8_i6x8x10_k3x3x3_s4x3x4_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x_
     dx = nl.ndarray((1, 8, 6, 8, 10), dtype=nl.bfloat16, buffer=nl.shared_hbm, name="dx")
     dw = nl.ndarray((3, 3, 3, 8, 8), dtype=nl.bfloat16, buffer=nl.shared_hbm, name="dw")
     db = nl.ndarray((8,), dtype=nl.bfloat16, buffer=nl.shared_hbm, name="db")
+
+    # === constants ===================================================================================================
+    # What several sections share.
+    zero_w_0 = nl.ndarray((1, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_w_0")
+    nisa.memset(dst=zero_w_0, value=0.0, engine=nisa.engine.gpsimd)
+    zero_x_0 = nl.ndarray((1, 2, 3, 3), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_x_0")
+    nisa.memset(dst=zero_x_0, value=0.0, engine=nisa.engine.gpsimd)
+    zero_x_1 = nl.ndarray((1, 2, 3, 2), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_x_1")
+    nisa.memset(dst=zero_x_1, value=0.0, engine=nisa.engine.gpsimd)
+    zero_x_2 = nl.ndarray((1, 2, 2, 3), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_x_2")
+    nisa.memset(dst=zero_x_2, value=0.0, engine=nisa.engine.gpsimd)
+    zero_x_3 = nl.ndarray((1, 2, 2, 2), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_x_3")
+    nisa.memset(dst=zero_x_3, value=0.0, engine=nisa.engine.gpsimd)
 
     # === filters =====================================================================================================
     # Stationary matrices of dx, dy's channels on partitions.
@@ -150,11 +165,8 @@ def conv3d_n1_ci8_co8_i6x8x10_k3x3x3_s4x3x4_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x_
     nisa.memset(dst=dx_out_0[0:32, 0, 0:2, 1:8:3, 3:8:4], value=0.0, engine=nisa.engine.gpsimd)
     nisa.memset(dst=dx_out_0[0:32, 0, 0:2, 2:6:3, 3:8:4], value=0.0, engine=nisa.engine.gpsimd)
     dx_ps_0 = nl.ndarray((32, 2, 3, 3), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
-    # no single tap covers a tile of this shape: open it with 0 · 0
-    zero_w_0 = nl.ndarray((1, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_w_0")
-    zero_x_0 = nl.ndarray((1, 2, 3, 3), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_x_0")
-    nisa.memset(dst=zero_w_0, value=0.0, engine=nisa.engine.gpsimd)
-    nisa.memset(dst=zero_x_0, value=0.0, engine=nisa.engine.gpsimd)
+    # dx_ps_0: dx of sample 0, d blocks 0 to 1, h 0 to 6 by 3, w 0 to 8 by 4, from channels 0 to 7 of dy
+    # no single tap covers this tile: open it with 0 · 0
     nisa.nc_matmul(dst=dx_ps_0, stationary=zero_w_0[0:1, 0:32], moving=zero_x_0, accumulate=False)
     stat_t_0 = nl.ndarray((4, 1, 1, 1, 8), dtype=nl.bfloat16, buffer=nl.sbuf, name="stat_t_0")
     t_ps_0 = nl.ndarray((4, 1, 1, 8), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_0")
@@ -174,6 +186,8 @@ def conv3d_n1_ci8_co8_i6x8x10_k3x3x3_s4x3x4_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x_
     nisa.tensor_copy(dst=dx_out_0[0:32, 0, 0:2, 0:7:3, 0:9:4], src=dx_ps_0, engine=nisa.engine.scalar)
     nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:8, 0, 0:1, 0:2, 0:2], axis=(1, 2, 3))
     dx_ps_1 = nl.ndarray((32, 2, 3, 3), dtype=nl.float32, buffer=nl.psum, name="dx_ps_1")
+    # dx_ps_1: dx of sample 0, d blocks 0 to 1, h 0 to 6 by 3, w 1 to 9 by 4, from channels 0 to 7 of dy
+    # no single tap covers this tile: open it with 0 · 0
     nisa.nc_matmul(dst=dx_ps_1, stationary=zero_w_0[0:1, 0:32], moving=zero_x_0, accumulate=False)
     nisa.nc_transpose(dst=t_ps_1[0:4, 1, 0, 0:8], data=x_win_0[0:8, 0, 1, 0:4:3, 0:5:4], engine=nisa.engine.tensor)
     nisa.nc_matmul(
@@ -186,12 +200,9 @@ def conv3d_n1_ci8_co8_i6x8x10_k3x3x3_s4x3x4_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x_
     nisa.nc_transpose(dst=t_ps_1[0:4, 1, 2, 0:8], data=x_win_0[0:8, 0, 1, 2:6:3, 0:5:4], engine=nisa.engine.tensor)
     nisa.tensor_copy(dst=dx_out_0[0:32, 0, 0:2, 0:7:3, 1:10:4], src=dx_ps_1, engine=nisa.engine.scalar)
     dx_ps_2 = nl.ndarray((32, 2, 3, 2), dtype=nl.float32, buffer=nl.psum, name="dx_ps_2")
-    # no single tap covers a tile of this shape: open it with 0 · 0
-    zero_w_1 = nl.ndarray((1, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_w_1")
-    zero_x_1 = nl.ndarray((1, 2, 3, 2), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_x_1")
-    nisa.memset(dst=zero_w_1, value=0.0, engine=nisa.engine.gpsimd)
-    nisa.memset(dst=zero_x_1, value=0.0, engine=nisa.engine.gpsimd)
-    nisa.nc_matmul(dst=dx_ps_2, stationary=zero_w_1[0:1, 0:32], moving=zero_x_1, accumulate=False)
+    # dx_ps_2: dx of sample 0, d blocks 0 to 1, h 0 to 6 by 3, w 2 to 6 by 4, from channels 0 to 7 of dy
+    # no single tap covers this tile: open it with 0 · 0
+    nisa.nc_matmul(dst=dx_ps_2, stationary=zero_w_0[0:1, 0:32], moving=zero_x_1, accumulate=False)
     nisa.nc_transpose(dst=t_ps_1[0:4, 2, 0, 0:8], data=x_win_0[0:8, 0, 2, 0:4:3, 0:5:4], engine=nisa.engine.tensor)
     nisa.nc_matmul(
         dst=dx_ps_2[0:32, 0:1, 0:2, 0:2],
@@ -203,6 +214,8 @@ def conv3d_n1_ci8_co8_i6x8x10_k3x3x3_s4x3x4_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x_
     nisa.nc_transpose(dst=t_ps_1[0:4, 2, 2, 0:8], data=x_win_0[0:8, 0, 2, 2:6:3, 0:5:4], engine=nisa.engine.tensor)
     nisa.tensor_copy(dst=dx_out_0[0:32, 0, 0:2, 0:7:3, 2:7:4], src=dx_ps_2, engine=nisa.engine.scalar)
     dx_ps_3 = nl.ndarray((32, 2, 3, 3), dtype=nl.float32, buffer=nl.psum, name="dx_ps_3")
+    # dx_ps_3: dx of sample 0, d blocks 0 to 1, h 1 to 7 by 3, w 0 to 8 by 4, from channels 0 to 7 of dy
+    # no single tap covers this tile: open it with 0 · 0
     nisa.nc_matmul(dst=dx_ps_3, stationary=zero_w_0[0:1, 0:32], moving=zero_x_0, accumulate=False)
     nisa.tensor_copy(dst=mov_t_0[0:4, 0, 0:3, 0:3, 0:8], src=t_ps_1, engine=nisa.engine.scalar)
     t_ps_2 = nl.ndarray((4, 3, 3, 8), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_2")
@@ -217,6 +230,8 @@ def conv3d_n1_ci8_co8_i6x8x10_k3x3x3_s4x3x4_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x_
     nisa.nc_transpose(dst=t_ps_2[0:4, 0, 2, 0:8], data=x_win_0[0:8, 0, 0, 2:6:3, 1:6:4], engine=nisa.engine.tensor)
     nisa.tensor_copy(dst=dx_out_0[0:32, 0, 0:2, 1:8:3, 0:9:4], src=dx_ps_3, engine=nisa.engine.scalar)
     dx_ps_4 = nl.ndarray((32, 2, 3, 3), dtype=nl.float32, buffer=nl.psum, name="dx_ps_4")
+    # dx_ps_4: dx of sample 0, d blocks 0 to 1, h 1 to 7 by 3, w 1 to 9 by 4, from channels 0 to 7 of dy
+    # no single tap covers this tile: open it with 0 · 0
     nisa.nc_matmul(dst=dx_ps_4, stationary=zero_w_0[0:1, 0:32], moving=zero_x_0, accumulate=False)
     nisa.nc_transpose(dst=t_ps_2[0:4, 1, 0, 0:8], data=x_win_0[0:8, 0, 1, 0:4:3, 1:6:4], engine=nisa.engine.tensor)
     nisa.nc_matmul(
@@ -229,7 +244,9 @@ def conv3d_n1_ci8_co8_i6x8x10_k3x3x3_s4x3x4_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x_
     nisa.nc_transpose(dst=t_ps_2[0:4, 1, 2, 0:8], data=x_win_0[0:8, 0, 1, 2:6:3, 1:6:4], engine=nisa.engine.tensor)
     nisa.tensor_copy(dst=dx_out_0[0:32, 0, 0:2, 1:8:3, 1:10:4], src=dx_ps_4, engine=nisa.engine.scalar)
     dx_ps_5 = nl.ndarray((32, 2, 3, 2), dtype=nl.float32, buffer=nl.psum, name="dx_ps_5")
-    nisa.nc_matmul(dst=dx_ps_5, stationary=zero_w_1[0:1, 0:32], moving=zero_x_1, accumulate=False)
+    # dx_ps_5: dx of sample 0, d blocks 0 to 1, h 1 to 7 by 3, w 2 to 6 by 4, from channels 0 to 7 of dy
+    # no single tap covers this tile: open it with 0 · 0
+    nisa.nc_matmul(dst=dx_ps_5, stationary=zero_w_0[0:1, 0:32], moving=zero_x_1, accumulate=False)
     nisa.nc_transpose(dst=t_ps_2[0:4, 2, 0, 0:8], data=x_win_0[0:8, 0, 2, 0:4:3, 1:6:4], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_2[0:4, 2, 1, 0:8], data=x_win_0[0:8, 0, 2, 1:5:3, 1:6:4], engine=nisa.engine.tensor)
     nisa.nc_matmul(
@@ -241,12 +258,9 @@ def conv3d_n1_ci8_co8_i6x8x10_k3x3x3_s4x3x4_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x_
     nisa.nc_transpose(dst=t_ps_2[0:4, 2, 2, 0:8], data=x_win_0[0:8, 0, 2, 2:6:3, 1:6:4], engine=nisa.engine.tensor)
     nisa.tensor_copy(dst=dx_out_0[0:32, 0, 0:2, 1:8:3, 2:7:4], src=dx_ps_5, engine=nisa.engine.vector)
     dx_ps_6 = nl.ndarray((32, 2, 2, 3), dtype=nl.float32, buffer=nl.psum, name="dx_ps_6")
-    # no single tap covers a tile of this shape: open it with 0 · 0
-    zero_w_2 = nl.ndarray((1, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_w_2")
-    zero_x_2 = nl.ndarray((1, 2, 2, 3), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_x_2")
-    nisa.memset(dst=zero_w_2, value=0.0, engine=nisa.engine.gpsimd)
-    nisa.memset(dst=zero_x_2, value=0.0, engine=nisa.engine.gpsimd)
-    nisa.nc_matmul(dst=dx_ps_6, stationary=zero_w_2[0:1, 0:32], moving=zero_x_2, accumulate=False)
+    # dx_ps_6: dx of sample 0, d blocks 0 to 1, h 2 to 5 by 3, w 0 to 8 by 4, from channels 0 to 7 of dy
+    # no single tap covers this tile: open it with 0 · 0
+    nisa.nc_matmul(dst=dx_ps_6, stationary=zero_w_0[0:1, 0:32], moving=zero_x_2, accumulate=False)
     nisa.tensor_copy(dst=mov_t_0[0:4, 1, 0:3, 0:3, 0:8], src=t_ps_2, engine=nisa.engine.vector)
     t_ps_3 = nl.ndarray((4, 3, 3, 8), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_3")
     nisa.nc_transpose(dst=t_ps_3[0:4, 0, 0, 0:8], data=x_win_0[0:8, 0, 0, 0:4:3, 2:7:4], engine=nisa.engine.tensor)
@@ -260,7 +274,9 @@ def conv3d_n1_ci8_co8_i6x8x10_k3x3x3_s4x3x4_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x_
     nisa.nc_transpose(dst=t_ps_3[0:4, 0, 2, 0:8], data=x_win_0[0:8, 0, 0, 2:6:3, 2:7:4], engine=nisa.engine.tensor)
     nisa.tensor_copy(dst=dx_out_0[0:32, 0, 0:2, 2:6:3, 0:9:4], src=dx_ps_6, engine=nisa.engine.scalar)
     dx_ps_7 = nl.ndarray((32, 2, 2, 3), dtype=nl.float32, buffer=nl.psum, name="dx_ps_7")
-    nisa.nc_matmul(dst=dx_ps_7, stationary=zero_w_2[0:1, 0:32], moving=zero_x_2, accumulate=False)
+    # dx_ps_7: dx of sample 0, d blocks 0 to 1, h 2 to 5 by 3, w 1 to 9 by 4, from channels 0 to 7 of dy
+    # no single tap covers this tile: open it with 0 · 0
+    nisa.nc_matmul(dst=dx_ps_7, stationary=zero_w_0[0:1, 0:32], moving=zero_x_2, accumulate=False)
     nisa.nc_transpose(dst=t_ps_3[0:4, 1, 0, 0:8], data=x_win_0[0:8, 0, 1, 0:4:3, 2:7:4], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_3[0:4, 1, 1, 0:8], data=x_win_0[0:8, 0, 1, 1:5:3, 2:7:4], engine=nisa.engine.tensor)
     nisa.nc_matmul(
@@ -272,12 +288,9 @@ def conv3d_n1_ci8_co8_i6x8x10_k3x3x3_s4x3x4_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x_
     nisa.nc_transpose(dst=t_ps_3[0:4, 1, 2, 0:8], data=x_win_0[0:8, 0, 1, 2:6:3, 2:7:4], engine=nisa.engine.tensor)
     nisa.tensor_copy(dst=dx_out_0[0:32, 0, 0:2, 2:6:3, 1:10:4], src=dx_ps_7, engine=nisa.engine.vector)
     dx_ps_8 = nl.ndarray((32, 2, 2, 2), dtype=nl.float32, buffer=nl.psum, name="dx_ps_8")
-    # no single tap covers a tile of this shape: open it with 0 · 0
-    zero_w_3 = nl.ndarray((1, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_w_3")
-    zero_x_3 = nl.ndarray((1, 2, 2, 2), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_x_3")
-    nisa.memset(dst=zero_w_3, value=0.0, engine=nisa.engine.gpsimd)
-    nisa.memset(dst=zero_x_3, value=0.0, engine=nisa.engine.gpsimd)
-    nisa.nc_matmul(dst=dx_ps_8, stationary=zero_w_3[0:1, 0:32], moving=zero_x_3, accumulate=False)
+    # dx_ps_8: dx of sample 0, d blocks 0 to 1, h 2 to 5 by 3, w 2 to 6 by 4, from channels 0 to 7 of dy
+    # no single tap covers this tile: open it with 0 · 0
+    nisa.nc_matmul(dst=dx_ps_8, stationary=zero_w_0[0:1, 0:32], moving=zero_x_3, accumulate=False)
     nisa.nc_transpose(dst=t_ps_3[0:4, 2, 0, 0:8], data=x_win_0[0:8, 0, 2, 0:4:3, 2:7:4], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_3[0:4, 2, 1, 0:8], data=x_win_0[0:8, 0, 2, 1:5:3, 2:7:4], engine=nisa.engine.tensor)
     nisa.nc_matmul(
@@ -298,18 +311,21 @@ def conv3d_n1_ci8_co8_i6x8x10_k3x3x3_s4x3x4_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x_
     dw_ps_0 = nl.ndarray((8, 3, 3, 8), dtype=nl.float32, buffer=nl.psum, name="dw_ps_0")
     dw_ps_1 = nl.ndarray((8, 3, 3, 8), dtype=nl.float32, buffer=nl.psum, name="dw_ps_1")
     dw_ps_2 = nl.ndarray((8, 3, 3, 8), dtype=nl.float32, buffer=nl.psum, name="dw_ps_2")
+    # dw_ps_0: dw of taps d 0 to 2, h 0 to 2, w 0, channels 0 to 7 on partitions, 0 to 7 along columns
     nisa.nc_matmul(
         dst=dw_ps_0,
         stationary=stat_t_0[0:4, 0, 0, 0, 0:8],
         moving=mov_t_0[0:4, 0, 0:3, 0:3, 0:8],
         accumulate=False,
     )
+    # dw_ps_1: dw of taps d 0 to 2, h 0 to 2, w 1, channels 0 to 7 on partitions, 0 to 7 along columns
     nisa.nc_matmul(
         dst=dw_ps_1,
         stationary=stat_t_0[0:4, 0, 0, 0, 0:8],
         moving=mov_t_0[0:4, 1, 0:3, 0:3, 0:8],
         accumulate=False,
     )
+    # dw_ps_2: dw of taps d 0 to 2, h 0 to 2, w 2, channels 0 to 7 on partitions, 0 to 7 along columns
     nisa.nc_matmul(
         dst=dw_ps_2,
         stationary=stat_t_0[0:4, 0, 0, 0, 0:8],

@@ -49,8 +49,10 @@ Tiling
     dw: positions per partition N all, D 1, H 1, W 1; the rest of each axis lies on partitions
 
 Memory
-    SBUF peak 2972 of 212984 bytes per partition, PSUM peak 3 of 8 banks
+    SBUF peak 3052 of 212984 bytes per partition, PSUM peak 3 of 8 banks
     role       memory  buffers  largest            dtype  B/partition
+    zero_w     sbuf    1        [1, 128]           bf16   256
+    zero_x     sbuf    3        [1, 2, 5, 5]       bf16   100
     w_nat      sbuf    1        [96, 9, 96]        bf16   1728
     w_turned   sbuf    1        [96, 9, 96]        bf16   1728
     w_ps       psum    1        [96, 9, 96]        bf16   1728
@@ -59,8 +61,6 @@ Memory
     db_part    sbuf    1        [96, 1]            fp32   4
     dx_out     sbuf    1        [96, 1, 2, 9, 9]   bf16   324
     dx_ps      psum    4        [96, 2, 5, 5]      fp32   200
-    zero_w     sbuf    3        [1, 128]           bf16   256
-    zero_x     sbuf    3        [1, 2, 5, 5]       bf16   100
     stat_t     sbuf    1        [32, 1, 1, 1, 96]  bf16   192
     t_ps       psum    5        [32, 3, 3, 96]     bf16   1728
     mov_t      sbuf    1        [32, 3, 1, 3, 96]  bf16   1728
@@ -71,9 +71,11 @@ Memory
     db_out     sbuf    1        [96, 1]            bf16   2
 
 Cost
-    79 instructions: 14 dma_copy, 6 memset, 15 nc_matmul, 28 nc_transpose, 14 tensor_copy, 2 tensor_reduce
+    77 instructions: 14 dma_copy, 4 memset, 15 nc_matmul, 28 nc_transpose, 14 tensor_copy, 2 tensor_reduce
+    needs NKI 0.3 or newer
     203136 bytes read, 197184 bytes written; compulsory 400320
-    busy us: tensor 1.8, vector 1.3, scalar 1.3, gpsimd 0.3, dma 1.9; bound by dma; floor 1.1 us
+    busy us: tensor 1.8, vector 1.3, scalar 1.3, gpsimd 0.2, dma 1.9; bound by dma
+    makespan 5.6 us expected; floor 1.1 us
 
 Pseudocode
     filters: one matrix [dy channels, dx channels] per tap
@@ -100,6 +102,17 @@ def conv3d_n1_ci96_co96_i2x9x9_k1x3x3_s1x2x2_p0_0_0_1_0_1_d1x1x1_bf16_trn2(dy, x
     dx = nl.ndarray((1, 96, 2, 9, 9), dtype=nl.bfloat16, buffer=nl.shared_hbm, name="dx")
     dw = nl.ndarray((1, 3, 3, 96, 96), dtype=nl.bfloat16, buffer=nl.shared_hbm, name="dw")
     db = nl.ndarray((96,), dtype=nl.bfloat16, buffer=nl.shared_hbm, name="db")
+
+    # === constants ===================================================================================================
+    # What several sections share.
+    zero_w_0 = nl.ndarray((1, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_w_0")
+    nisa.memset(dst=zero_w_0, value=0.0, engine=nisa.engine.gpsimd)
+    zero_x_0 = nl.ndarray((1, 2, 5, 5), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_x_0")
+    nisa.memset(dst=zero_x_0, value=0.0, engine=nisa.engine.gpsimd)
+    zero_x_1 = nl.ndarray((1, 2, 5, 4), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_x_1")
+    nisa.memset(dst=zero_x_1, value=0.0, engine=nisa.engine.gpsimd)
+    zero_x_2 = nl.ndarray((1, 2, 4, 5), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_x_2")
+    nisa.memset(dst=zero_x_2, value=0.0, engine=nisa.engine.gpsimd)
 
     # === filters =====================================================================================================
     # Stationary matrices of dx, dy's channels on partitions.
@@ -129,11 +142,8 @@ def conv3d_n1_ci96_co96_i2x9x9_k1x3x3_s1x2x2_p0_0_0_1_0_1_d1x1x1_bf16_trn2(dy, x
     db_part_0 = nl.ndarray((96, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     dx_out_0 = nl.ndarray((96, 1, 2, 9, 9), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")
     dx_ps_0 = nl.ndarray((96, 2, 5, 5), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
-    # no single tap covers a tile of this shape: open it with 0 · 0
-    zero_w_0 = nl.ndarray((1, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_w_0")
-    zero_x_0 = nl.ndarray((1, 2, 5, 5), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_x_0")
-    nisa.memset(dst=zero_w_0, value=0.0, engine=nisa.engine.gpsimd)
-    nisa.memset(dst=zero_x_0, value=0.0, engine=nisa.engine.gpsimd)
+    # dx_ps_0: dx of sample 0, d 0 to 1, h 0 to 8 by 2, w 0 to 8 by 2, from channels 0 to 95 of dy
+    # no single tap covers this tile: open it with 0 · 0
     nisa.nc_matmul(dst=dx_ps_0, stationary=zero_w_0[0:1, 0:96], moving=zero_x_0, accumulate=False)
     stat_t_0 = nl.ndarray((32, 1, 1, 1, 96), dtype=nl.bfloat16, buffer=nl.sbuf, name="stat_t_0")
     t_ps_0 = nl.ndarray((32, 1, 1, 96), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_0")
@@ -172,12 +182,9 @@ def conv3d_n1_ci96_co96_i2x9x9_k1x3x3_s1x2x2_p0_0_0_1_0_1_d1x1x1_bf16_trn2(dy, x
     nisa.tensor_copy(dst=dx_out_0[0:96, 0, 0:2, 0:9:2, 0:9:2], src=dx_ps_0, engine=nisa.engine.scalar)
     nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:96, 0, 0:2, 0:4, 0:4], axis=(1, 2, 3))
     dx_ps_1 = nl.ndarray((96, 2, 5, 4), dtype=nl.float32, buffer=nl.psum, name="dx_ps_1")
-    # no single tap covers a tile of this shape: open it with 0 · 0
-    zero_w_1 = nl.ndarray((1, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_w_1")
-    zero_x_1 = nl.ndarray((1, 2, 5, 4), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_x_1")
-    nisa.memset(dst=zero_w_1, value=0.0, engine=nisa.engine.gpsimd)
-    nisa.memset(dst=zero_x_1, value=0.0, engine=nisa.engine.gpsimd)
-    nisa.nc_matmul(dst=dx_ps_1, stationary=zero_w_1[0:1, 0:96], moving=zero_x_1, accumulate=False)
+    # dx_ps_1: dx of sample 0, d 0 to 1, h 0 to 8 by 2, w 1 to 7 by 2, from channels 0 to 95 of dy
+    # no single tap covers this tile: open it with 0 · 0
+    nisa.nc_matmul(dst=dx_ps_1, stationary=zero_w_0[0:1, 0:96], moving=zero_x_1, accumulate=False)
     nisa.nc_matmul(
         dst=dx_ps_1[0:96, 0:2, 0:4, 0:4],
         stationary=w_turned_0[0:96, 1, 0:96],
@@ -194,12 +201,9 @@ def conv3d_n1_ci96_co96_i2x9x9_k1x3x3_s1x2x2_p0_0_0_1_0_1_d1x1x1_bf16_trn2(dy, x
     nisa.nc_transpose(dst=t_ps_1[0:32, 1, 2, 0:96], data=x_win_0[0:96, 0, 0:2, 2:9:2, 1:8:2], engine=nisa.engine.tensor)
     nisa.tensor_copy(dst=dx_out_0[0:96, 0, 0:2, 0:9:2, 1:8:2], src=dx_ps_1, engine=nisa.engine.scalar)
     dx_ps_2 = nl.ndarray((96, 2, 4, 5), dtype=nl.float32, buffer=nl.psum, name="dx_ps_2")
-    # no single tap covers a tile of this shape: open it with 0 · 0
-    zero_w_2 = nl.ndarray((1, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_w_2")
-    zero_x_2 = nl.ndarray((1, 2, 4, 5), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_x_2")
-    nisa.memset(dst=zero_w_2, value=0.0, engine=nisa.engine.gpsimd)
-    nisa.memset(dst=zero_x_2, value=0.0, engine=nisa.engine.gpsimd)
-    nisa.nc_matmul(dst=dx_ps_2, stationary=zero_w_2[0:1, 0:96], moving=zero_x_2, accumulate=False)
+    # dx_ps_2: dx of sample 0, d 0 to 1, h 1 to 7 by 2, w 0 to 8 by 2, from channels 0 to 95 of dy
+    # no single tap covers this tile: open it with 0 · 0
+    nisa.nc_matmul(dst=dx_ps_2, stationary=zero_w_0[0:1, 0:96], moving=zero_x_2, accumulate=False)
     nisa.nc_transpose(dst=t_ps_1[0:32, 2, 0, 0:96], data=x_win_0[0:96, 0, 0:2, 0:7:2, 2:9:2], engine=nisa.engine.tensor)
     nisa.nc_matmul(
         dst=dx_ps_2[0:96, 0:2, 0:4, 0:4],
@@ -217,6 +221,7 @@ def conv3d_n1_ci96_co96_i2x9x9_k1x3x3_s1x2x2_p0_0_0_1_0_1_d1x1x1_bf16_trn2(dy, x
     nisa.nc_transpose(dst=t_ps_1[0:32, 2, 2, 0:96], data=x_win_0[0:96, 0, 0:2, 2:9:2, 2:9:2], engine=nisa.engine.tensor)
     nisa.tensor_copy(dst=dx_out_0[0:96, 0, 0:2, 1:8:2, 0:9:2], src=dx_ps_2, engine=nisa.engine.scalar)
     dx_ps_3 = nl.ndarray((96, 2, 4, 4), dtype=nl.float32, buffer=nl.psum, name="dx_ps_3")
+    # dx_ps_3: dx of sample 0, d 0 to 1, h 1 to 7 by 2, w 1 to 7 by 2, from channels 0 to 95 of dy
     nisa.nc_matmul(
         dst=dx_ps_3,
         stationary=w_turned_0[0:96, 4, 0:96],
@@ -231,18 +236,21 @@ def conv3d_n1_ci96_co96_i2x9x9_k1x3x3_s1x2x2_p0_0_0_1_0_1_d1x1x1_bf16_trn2(dy, x
     dw_ps_0 = nl.ndarray((96, 1, 3, 96), dtype=nl.float32, buffer=nl.psum, name="dw_ps_0")
     dw_ps_1 = nl.ndarray((96, 1, 3, 96), dtype=nl.float32, buffer=nl.psum, name="dw_ps_1")
     dw_ps_2 = nl.ndarray((96, 1, 3, 96), dtype=nl.float32, buffer=nl.psum, name="dw_ps_2")
+    # dw_ps_0: dw of taps d 0, h 0 to 2, w 0, channels 0 to 95 on partitions, 0 to 95 along columns
     nisa.nc_matmul(
         dst=dw_ps_0,
         stationary=stat_t_0[0:32, 0, 0, 0, 0:96],
         moving=mov_t_0[0:32, 0:1, 0, 0:3, 0:96],
         accumulate=False,
     )
+    # dw_ps_1: dw of taps d 0, h 0 to 2, w 1, channels 0 to 95 on partitions, 0 to 95 along columns
     nisa.nc_matmul(
         dst=dw_ps_1,
         stationary=stat_t_0[0:32, 0, 0, 0, 0:96],
         moving=mov_t_0[0:32, 1:2, 0, 0:3, 0:96],
         accumulate=False,
     )
+    # dw_ps_2: dw of taps d 0, h 0 to 2, w 2, channels 0 to 95 on partitions, 0 to 95 along columns
     nisa.nc_matmul(
         dst=dw_ps_2,
         stationary=stat_t_0[0:32, 0, 0, 0, 0:96],

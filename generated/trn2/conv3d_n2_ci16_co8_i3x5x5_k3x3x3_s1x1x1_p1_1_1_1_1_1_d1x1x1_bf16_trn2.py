@@ -67,8 +67,10 @@ Memory
 
 Cost
     157 instructions: 39 dma_copy, 7 memset, 57 nc_matmul, 39 nc_transpose, 12 tensor_copy, 3 tensor_reduce
+    needs NKI 0.3 or newer
     14112 bytes read, 11728 bytes written; compulsory 25840
-    busy us: tensor 2.0, vector 0.5, scalar 0.6, gpsimd 0.4, dma 2.3; bound by dma; floor 0.1 us
+    busy us: tensor 2.0, vector 0.5, scalar 0.6, gpsimd 0.4, dma 2.3; bound by dma
+    makespan 8.0 us expected; floor 0.1 us
 
 Pseudocode
     filters: one matrix [dy channels, dx channels] per tap
@@ -153,6 +155,7 @@ def conv3d_n2_ci16_co8_i3x5x5_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, x_
     db_part_0 = nl.ndarray((8, 2), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     dx_out_0 = nl.ndarray((16, 2, 3, 5, 5), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")
     dx_ps_0 = nl.ndarray((16, 3, 5, 5), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
+    # dx_ps_0: dx of sample 0, d 0 to 2, h 0 to 4, w 0 to 4, from channels 0 to 7 of dy
     nisa.nc_matmul(
         dst=dx_ps_0,
         stationary=w_turned_0[0:8, 13, 0:16],
@@ -346,6 +349,7 @@ def conv3d_n2_ci16_co8_i3x5x5_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, x_
     nisa.tensor_copy(dst=dx_out_0[0:16, 0, 0:3, 0:5, 0:5], src=dx_ps_0, engine=nisa.engine.scalar)
     nisa.tensor_reduce(dst=db_part_0[0:8, 0:1], op=nl.add, data=dy_win_0[0:8, 0, 0:3, 0:5, 1:6], axis=(1, 2, 3))
     dx_ps_1 = nl.ndarray((16, 3, 5, 5), dtype=nl.float32, buffer=nl.psum, name="dx_ps_1")
+    # dx_ps_1: dx of sample 1, d 0 to 2, h 0 to 4, w 0 to 4, from channels 0 to 7 of dy
     nisa.nc_matmul(
         dst=dx_ps_1,
         stationary=w_turned_0[0:8, 13, 0:16],
@@ -526,6 +530,7 @@ def conv3d_n2_ci16_co8_i3x5x5_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, x_
 
     # === slab 1 of 1: dw =============================================================================================
     dw_ps_0 = nl.ndarray((48, 3, 3, 8), dtype=nl.float32, buffer=nl.psum, name="dw_ps_0")
+    # dw_ps_0: dw of taps d 0 to 2, h 0 to 2, w 0 to 2, channels 0 to 15 on partitions, 0 to 7 along columns
     stat_t_0_view = stat_t_0.reshape((50, 1, 4, 48))
     nisa.nc_matmul(
         dst=dw_ps_0,
