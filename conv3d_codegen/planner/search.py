@@ -9,20 +9,19 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from conv3d_codegen.errors import RequestError
-from conv3d_codegen.planner.axes import dgrad_axis, forward_axis
 from conv3d_codegen.planner.blocks import ceil_div
 from conv3d_codegen.planner.candidates import Pricing
-from conv3d_codegen.planner.estimate import balanced_tile
+from conv3d_codegen.planner.dgrad_search import DgradSearch, tile_for, whole_slab
 from conv3d_codegen.planner.model import Candidate
 from conv3d_codegen.planner.rolling import Rolled, can_roll, roll
-from conv3d_codegen.planner.schedule import STAGED_FILTERS, DgradPlan, Schedule, SlabPlan
+from conv3d_codegen.planner.schedule import Schedule, SlabPlan
 from conv3d_codegen.planner.wgrad_search import WgradSearch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from conv3d_codegen.geometry import AxisGeometry, ConvGeometry
-    from conv3d_codegen.planner.axes import DgradAxis
+    from conv3d_codegen.geometry import ConvGeometry
+    from conv3d_codegen.planner.dgrad_search import DgradWay
     from conv3d_codegen.planner.estimate import Work
     from conv3d_codegen.planner.options import EmitOptions
     from conv3d_codegen.planner.problem import Problem
@@ -33,12 +32,10 @@ Fold = tuple[int, int]
 # Bytes of SBUF per partition that a schedule may plan with: AWS's compiler keeps the rest to itself, and
 # stays free of spills up to 200 KiB on trn2 (see TargetSpec.sbuf_bytes_per_partition).
 SBUF_BUDGET = 190 * 1024
-RESIDENT_FILTERS = 112 * 1024
 PASSES = (2, 3, 4, 8, 16, 32, 64, 128, 256)
 DEAR = 1.5  # how much longer than its fastest schedule a kernel may take before more ways to cut it are tried
 TRIED_SLABS = 5  # of those that fit, largest first: smaller ones repeat more borders and sums
 PROMISING = 1.1  # times the best: ways to share and pack groups that are tried on more than their largest slabs
-FOLDS = (1, 2, 3, 4, 6, 8, 16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +148,7 @@ def _groups(
     search: _Search, *, every: bool, prune: bool, tried: int = TRIED_SLABS
 ) -> Iterator[list[Scored]]:
     """Price the schedules of one problem that fit, those of one way to compute dx and one slab together."""
-    for way in search.dgrads():
+    for way in search.ways():
         dgrad, dy_fold, _ = way
         fitting = 0
         grain = (dgrad.axes[0].grain, dgrad.axes[1].grain) if dgrad is not None else dy_fold
@@ -178,82 +175,16 @@ class _Search:
         self.sbuf_bytes = sbuf_bytes
         self.pricing = Pricing(geometry, problem)
 
-    def dgrads(self) -> list[tuple[DgradPlan | None, Fold, int]]:
-        """List the plainest way to compute dx and the few best others, by tensor and eviction time alone."""
-        dx_channels, channels = self.pricing.dgrad_channels
-        transposed = self.problem.transposed
-        if "dx" not in self.geometry.gradients:
-            folds = [(1, 1)]
-            if channels <= 64 and not (transposed or self.pricing.is_direct("narrow")):
-                folds += [f for f in product(FOLDS, FOLDS) if math.prod(f) == 128 // channels]
-            return [(None, fold, min(channels, 128 // math.prod(fold))) for fold in folds]
-        found = []
-        for axes in self._row_modes():
-            fold = axes[0].fold, axes[1].fold
-            rows = axes[0].rows * axes[1].rows
-            in_block = min(dx_channels, 128 // rows, self._most_channels(axes, rows))
-            block = min(channels, 128 // math.prod(fold), self._most_channels(axes[2:], 1))
-            plan = self._tiled(axes, in_block, block)
-            work = self.pricing.dgrad_work(plan, self._whole(), block)
-            found.append((work.busiest[1] + 0.1 * work.total, plan, fold, block))
-        found.sort(key=lambda row: row[0])
-        # The plain way, row by row, has the smallest matrices: it fits where others do not.
-        kept = found[:3] + [row for row in found[3:] if _is_plain(row[1])]
-        return [(plan, fold, block) for _, plan, fold, block in kept]
-
-    def _most_channels(self, axes: Sequence[DgradAxis], rows: int) -> int:
-        """Channels whose filters, of all taps of some axes, may lie in one partition at once."""
-        entries = math.prod(len(axis.entries()) for axis in axes)
-        return max(1, STAGED_FILTERS // 2 // (max(1, entries) * rows * self.pricing.item))
-
-    def _row_modes(self) -> Iterator[tuple[DgradAxis, DgradAxis, DgradAxis]]:
-        """Row by row, and where channels leave partitions or columns idle, blocks of rows along D and H."""
-        depth, height, width = self.problem.axes
-        modes = _forward_modes if self.problem.transposed else _axis_modes
-        columns = next(modes(width))
-        yield next(modes(depth)), next(modes(height)), columns
-        if min(self.problem.in_channels, self.problem.out_channels) > 64:
-            return
-        # With channels last dw reads x row by row as it lies in HBM, and folded rows of dy do not meet it.
-        unfolded = self.geometry.layout == "NDHWC"
-        for d, h in product(modes(depth), list(modes(height))):
-            if unfolded and d.fold * h.fold > 1:
-                continue
-            blocked = d.blocked or h.blocked
-            if blocked and self._fills(d, h):
-                yield d, h, columns
-
-    def _fills(self, depth: DgradAxis, height: DgradAxis) -> bool:
-        """Whether blocks of rows fit the array, and span several dy blocks only where columns would be idle."""
-        folds, rows = depth.fold * height.fold, depth.rows * height.rows
-        in_channels, out_channels = self.pricing.dgrad_channels
-        is_split = max(rows * in_channels, folds * out_channels) > 128
-        if is_split and (self.problem.groups > 1 or self.problem.transposed):
-            return False  # groups stay together
-        if depth.step == height.step == 1:
-            return rows <= 128 and folds <= 128 // min(in_channels, out_channels)
-        return rows * in_channels <= 128 and folds <= max(1, 128 // out_channels)
-
-    def _tiled(
-        self, axes: tuple[DgradAxis, DgradAxis, DgradAxis], in_block: int, dy_block: int
-    ) -> DgradPlan:
-        plan = DgradPlan(axes, in_block, _tile(axes, self._whole()[1:]), True)
-        resident = self.pricing.filter_bytes(plan, dy_block) <= RESIDENT_FILTERS
-        return replace(plan, filters_resident=resident)
-
-    def _whole(self) -> Sizes:
-        d, h, w = (
-            max(axis.out, (axis.size - 1 + axis.pad_before) // axis.stride + 1)
-            for axis in self.problem.axes
-        )
-        return self.problem.batch, d, h, w
+    def ways(self) -> list[DgradWay]:
+        """List the ways to compute dx that are worth a full price."""
+        return DgradSearch(self.pricing).ways()
 
     def slabs(self, fold: Fold, *, every: bool) -> Iterator[Sizes]:
         """Cut samples first, then D, then H, then W, each in halves; every: also few rows of many planes.
 
         Few rows of many planes make short text, since fewer kinds of slabs touch borders, but also short transfers.
         """
-        n, d, h, w = self._whole()
+        n, d, h, w = whole_slab(self.problem)
         d, h = (ceil_div(extent, f) * f for extent, f in zip((d, h), fold, strict=True))
         if every:
             for planes, rows in product(_halves(d, fold[0]), _halves(h, fold[1])):
@@ -268,9 +199,7 @@ class _Search:
         for columns in _halves(w, 1):
             yield 1, fold[0], fold[1], columns
 
-    def priced(
-        self, way: tuple[DgradPlan | None, Fold, int], sizes: Sizes, *, prune: bool
-    ) -> Iterator[Scored]:
+    def priced(self, way: DgradWay, sizes: Sizes, *, prune: bool) -> Iterator[Scored]:
         """Add every dw that fits to a way of computing dx; prune: only if that leaves room for more text."""
         dgrad, fold, block = way
         folds, blocks = (fold, (1, 1)), (block, min(self.pricing.dgrad_channels[0], 128))
@@ -278,7 +207,7 @@ class _Search:
             folds, blocks = folds[::-1], blocks[::-1]
         base = Schedule(
             slabs=SlabPlan(sizes),
-            dgrad=None if dgrad is None else replace(dgrad, tile=_tile(dgrad.axes, sizes[1:])),
+            dgrad=None if dgrad is None else replace(dgrad, tile=tile_for(dgrad.axes, sizes[1:])),
             wgrad=None,
             bgrad="db" in self.geometry.gradients,
             dy_fold=folds[0],
@@ -311,7 +240,9 @@ class _Search:
 
     def _roomiest(self, schedule: Schedule, chains: int) -> Scored | None:
         """Weave and keep all sums if SBUF has the room; else do without the one, then cut the other in passes."""
-        one_slab = all(a >= b for a, b in zip(schedule.slabs.sizes, self._whole(), strict=True))
+        one_slab = all(
+            a >= b for a, b in zip(schedule.slabs.sizes, whole_slab(self.problem), strict=True)
+        )
         ways = [(True, 1), (False, 1)]
         if not one_slab:
             ways += [(False, passes) for passes in PASSES if passes <= chains] + [(False, chains)]
@@ -339,38 +270,6 @@ class _Search:
             rolled.added_ns,
             fits=rolled.instructions <= self.budget,
         )
-
-
-def _axis_modes(axis: AxisGeometry) -> Iterator[DgradAxis]:
-    """Row by row, or blocks of dy rows, with as many dx rows or a multiple of them."""
-    yield dgrad_axis(axis)
-    for fold in FOLDS:
-        if fold > axis.out:
-            break
-        for multiple in FOLDS:
-            if (multiple - 1) * fold < axis.out and (fold, multiple, axis.stride) != (1, 1, 1):
-                yield dgrad_axis(axis, fold, blocked=True, multiple=multiple)
-
-
-def _forward_modes(axis: AxisGeometry) -> Iterator[DgradAxis]:
-    """Row by row, or blocks of dx rows, for a transposed convolution."""
-    yield forward_axis(axis)
-    for fold in FOLDS:
-        if fold <= axis.out and (fold, axis.stride) != (1, 1):
-            yield forward_axis(axis, fold, blocked=True)
-
-
-def _tile(axes: Sequence[DgradAxis], slab: Sequence[int]) -> tuple[int, int, int]:
-    """Cut a slab into PSUM tiles of dx, in blocks."""
-    blocks = []
-    for axis, extent in zip(axes, slab, strict=True):
-        most = max(1, ceil_div(axis.size + axis.pad % axis.period, axis.period))
-        blocks.append(min(most, max(1, ceil_div(extent * axis.pace, axis.period))))
-    return balanced_tile(blocks)
-
-
-def _is_plain(plan: DgradPlan) -> bool:
-    return plan.axes[0].rows * plan.axes[1].rows * plan.axes[0].fold * plan.axes[1].fold == 1
 
 
 def _halves(extent: int, unit: int) -> Iterator[int]:

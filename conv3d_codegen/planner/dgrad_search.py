@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ways to compute dx: row by row, or in blocks of rows that fill partitions and columns.
+
+They are ranked by tensor and eviction time alone; only the best are priced in full.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import TYPE_CHECKING
+
+from conv3d_codegen.planner.axes import dgrad_axis, forward_axis
+from conv3d_codegen.planner.blocks import ceil_div
+from conv3d_codegen.planner.estimate import balanced_tile
+from conv3d_codegen.planner.schedule import STAGED_FILTERS, DgradPlan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from conv3d_codegen.geometry import AxisGeometry
+    from conv3d_codegen.planner.axes import DgradAxis
+    from conv3d_codegen.planner.candidates import Pricing
+    from conv3d_codegen.planner.problem import Problem
+
+Sizes = tuple[int, int, int, int]
+Fold = tuple[int, int]
+DgradWay = tuple[DgradPlan | None, Fold, int]  # with the fold and the channel blocks of dy
+
+RESIDENT_FILTERS = 112 * 1024
+FOLDS = (1, 2, 3, 4, 6, 8, 16)
+
+
+@dataclass(frozen=True)
+class DgradSearch:
+    """Ways to compute dx of one problem."""
+
+    pricing: Pricing
+
+    def ways(self) -> list[DgradWay]:
+        """List the plainest way to compute dx and the few best others, by tensor and eviction time alone."""
+        dx_channels, channels = self.pricing.dgrad_channels
+        transposed = self.pricing.problem.transposed
+        if "dx" not in self.pricing.geometry.gradients:
+            folds = [(1, 1)]
+            if channels <= 64 and not (transposed or self._meets_direct()):
+                folds += [f for f in product(FOLDS, FOLDS) if math.prod(f) == 128 // channels]
+            return [(None, fold, min(channels, 128 // math.prod(fold))) for fold in folds]
+        found = []
+        for axes in self._row_modes():
+            fold = axes[0].fold, axes[1].fold
+            rows = axes[0].rows * axes[1].rows
+            in_block = min(dx_channels, 128 // rows, self._most_channels(axes, rows))
+            block = min(channels, 128 // math.prod(fold), self._most_channels(axes[2:], 1))
+            plan = self._tiled(axes, in_block, block)
+            work = self.pricing.dgrad_work(plan, whole_slab(self.pricing.problem), block)
+            found.append((work.busiest[1] + 0.1 * work.total, plan, fold, block))
+        found.sort(key=lambda row: row[0])
+        # The plain way, row by row, has the smallest matrices: it fits where others do not.
+        kept = found[:3] + [row for row in found[3:] if _is_plain(row[1])]
+        return [(plan, fold, block) for _, plan, fold, block in kept]
+
+    def _most_channels(self, axes: Sequence[DgradAxis], rows: int) -> int:
+        """Channels whose filters, of all taps of some axes, may lie in one partition at once."""
+        entries = math.prod(len(axis.entries()) for axis in axes)
+        return max(1, STAGED_FILTERS // 2 // (max(1, entries) * rows * self.pricing.item))
+
+    def _meets_direct(self) -> bool:
+        """Whether dw reads a tensor row by row as it lies in HBM, which folded rows of dy do not meet."""
+        return self.pricing.geometry.layout == "NDHWC"
+
+    def _row_modes(self) -> Iterator[tuple[DgradAxis, DgradAxis, DgradAxis]]:
+        """Row by row, and where channels leave partitions or columns idle, blocks of rows along D and H."""
+        depth, height, width = self.pricing.problem.axes
+        modes = _forward_modes if self.pricing.problem.transposed else _axis_modes
+        columns = next(modes(width))
+        yield next(modes(depth)), next(modes(height)), columns
+        if min(self.pricing.problem.in_channels, self.pricing.problem.out_channels) > 64:
+            return
+        unfolded = self._meets_direct()
+        for d, h in product(modes(depth), list(modes(height))):
+            if unfolded and d.fold * h.fold > 1:
+                continue
+            blocked = d.blocked or h.blocked
+            if blocked and self._fills(d, h):
+                yield d, h, columns
+
+    def _fills(self, depth: DgradAxis, height: DgradAxis) -> bool:
+        """Whether blocks of rows fit the array, and span several dy blocks only where columns would be idle."""
+        folds, rows = depth.fold * height.fold, depth.rows * height.rows
+        in_channels, out_channels = self.pricing.dgrad_channels
+        is_split = max(rows * in_channels, folds * out_channels) > 128
+        if is_split and (self.pricing.problem.groups > 1 or self.pricing.problem.transposed):
+            return False  # groups stay together
+        if depth.step == height.step == 1:
+            return rows <= 128 and folds <= 128 // min(in_channels, out_channels)
+        return rows * in_channels <= 128 and folds <= max(1, 128 // out_channels)
+
+    def _tiled(
+        self, axes: tuple[DgradAxis, DgradAxis, DgradAxis], in_block: int, dy_block: int
+    ) -> DgradPlan:
+        plan = DgradPlan(axes, in_block, tile_for(axes, whole_slab(self.pricing.problem)[1:]), True)
+        resident = self.pricing.filter_bytes(plan, dy_block) <= RESIDENT_FILTERS
+        return replace(plan, filters_resident=resident)
+
+
+def whole_slab(problem: Problem) -> Sizes:
+    """Size of the one slab that holds the whole problem, in samples and windows."""
+    d, h, w = (
+        max(axis.out, (axis.size - 1 + axis.pad_before) // axis.stride + 1) for axis in problem.axes
+    )
+    return problem.batch, d, h, w
+
+
+def _axis_modes(axis: AxisGeometry) -> Iterator[DgradAxis]:
+    """Row by row, or blocks of dy rows, with as many dx rows or a multiple of them."""
+    yield dgrad_axis(axis)
+    for fold in FOLDS:
+        if fold > axis.out:
+            break
+        for multiple in FOLDS:
+            if (multiple - 1) * fold < axis.out and (fold, multiple, axis.stride) != (1, 1, 1):
+                yield dgrad_axis(axis, fold, blocked=True, multiple=multiple)
+
+
+def _forward_modes(axis: AxisGeometry) -> Iterator[DgradAxis]:
+    """Row by row, or blocks of dx rows, for a transposed convolution."""
+    yield forward_axis(axis)
+    for fold in FOLDS:
+        if fold <= axis.out and (fold, axis.stride) != (1, 1):
+            yield forward_axis(axis, fold, blocked=True)
+
+
+def tile_for(axes: Sequence[DgradAxis], slab: Sequence[int]) -> tuple[int, int, int]:
+    """Cut a slab into PSUM tiles of dx, in blocks."""
+    blocks = []
+    for axis, extent in zip(axes, slab, strict=True):
+        most = max(1, ceil_div(axis.size + axis.pad % axis.period, axis.period))
+        blocks.append(min(most, max(1, ceil_div(extent * axis.pace, axis.period))))
+    return balanced_tile(blocks)
+
+
+def _is_plain(plan: DgradPlan) -> bool:
+    return plan.axes[0].rows * plan.axes[1].rows * plan.axes[0].fold * plan.axes[1].fold == 1
