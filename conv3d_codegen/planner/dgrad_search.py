@@ -51,8 +51,11 @@ class DgradSearch:
         for axes in self._row_modes():
             fold = axes[0].fold, axes[1].fold
             rows = axes[0].rows * axes[1].rows
-            in_block = min(dx_channels, 128 // rows, self._most_channels(axes, rows))
-            block = min(channels, 128 // math.prod(fold), self._most_channels(axes[2:], 1))
+            in_block = min(dx_channels, 128 // rows)
+            block = min(channels, 128 // math.prod(fold))
+            if not any(axis.blocked for axis in axes):
+                in_block = min(in_block, self._most_channels(axes))
+                block = min(block, self._most_channels(axes[2:]))
             plan = self._tiled(axes, in_block, block)
             work = self.pricing.dgrad_work(plan, whole_slab(self.pricing.problem), block)
             found.append((work.busiest[1] + 0.1 * work.total, plan, fold, block))
@@ -61,10 +64,10 @@ class DgradSearch:
         kept = found[:3] + [row for row in found[3:] if _is_plain(row[1])]
         return [(plan, fold, block) for _, plan, fold, block in kept]
 
-    def _most_channels(self, axes: Sequence[DgradAxis], rows: int) -> int:
-        """Channels whose filters, of all taps of some axes, may lie in one partition at once."""
+    def _most_channels(self, axes: Sequence[DgradAxis]) -> int:
+        """Channels whose filters, of all taps of some axes, may lie in one partition: the plain way always fits."""
         entries = math.prod(len(axis.entries()) for axis in axes)
-        return max(1, STAGED_FILTERS // 2 // (max(1, entries) * rows * self.pricing.item))
+        return max(1, STAGED_FILTERS // 2 // (max(1, entries) * self.pricing.item))
 
     def _meets_direct(self) -> bool:
         """Whether dw reads a tensor row by row as it lies in HBM, which folded rows of dy do not meet."""
