@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from conv3d_codegen.planner.blocks import ceil_div
 from conv3d_codegen.planner.correlation import correlation_axis
 from conv3d_codegen.planner.estimate import wgrad_counts
+from conv3d_codegen.planner.grid import AxisCuts
 from conv3d_codegen.planner.schedule import WgradPlan
 
 if TYPE_CHECKING:
@@ -122,8 +123,6 @@ class WgradSearch:
         for number in range(3):
             folds = (self.dy_fold[number], x_fold[number]) if number < 2 else (1, 1)
             options.append(self._axis_options(number, roles, folds))
-        # Three axes on partitions give a wrong dw with channels last: excluded until it is known why.
-        most_axes = MOST_AXES - (self.pricing.geometry.layout == "NDHWC")
         samples = self._sample_options()
         most = 0
         found = []
@@ -134,7 +133,7 @@ class WgradSearch:
             spread = (n_groups > 1) + (d.counts.groups > 1) + (h.counts.groups > 1)
             for w in options[2]:
                 total = groups * w.counts.groups
-                if total > 128 or spread + (w.counts.groups > 1) > most_axes:
+                if total > 128 or spread + (w.counts.groups > 1) > MOST_AXES:
                     continue
                 if roles.stationary_axis is not None:
                     still_fold = self.dy_fold if roles.moving == "wide" else x_fold
@@ -201,8 +200,10 @@ class WgradSearch:
         extent = min(size, axis.owner_size)
         cut = size < axis.owner_size
         options = [_Spread(0, wgrad_counts(axis, size, 0))]
-        if cut and side == "narrow":
-            return options
+        if side == "narrow" and (
+            cut or AxisCuts(self.pricing.problem.axes[number], size).count > 1
+        ):
+            return options  # slabs cut the wide tensor off its pieces' edges: a row would count in two slabs
         seen = {1}
         step = math.lcm(plain_fold, shifted_fold // math.gcd(shifted_fold, axis.stride))
         lengths = []
