@@ -200,17 +200,16 @@ class WgradSearch:
         extent = min(size, axis.owner_size)
         cut = size < axis.owner_size
         options = [_Spread(0, wgrad_counts(axis, size, 0))]
-        if side == "narrow" and (
-            cut or AxisCuts(self.pricing.problem.axes[number], size).count > 1
-        ):
-            return options  # slabs cut the wide tensor off its pieces' edges: a row would count in two slabs
+        if cut and side == "narrow":
+            return options
+        extents = _extents_before_last(AxisCuts(self.pricing.problem.axes[number], size), side)
         seen = {1}
         step = math.lcm(plain_fold, shifted_fold // math.gcd(shifted_fold, axis.stride))
         lengths = []
         for groups in range(2, min(extent, 128) + 1):
             length = ceil_div(ceil_div(extent, groups), step) * step
             actual = ceil_div(extent, length)
-            if actual not in seen and not (cut and size % length):
+            if actual not in seen and all(part <= length or part % length == 0 for part in extents):
                 seen.add(actual)
                 lengths.append(length)
         if len(lengths) > 8:
@@ -230,3 +229,14 @@ class WgradSearch:
             return False
         inner = {1: (), 0: (1,), 2: (0, 1)}[packed]
         return all(row[n].counts.plain_most == 1 and still_fold[n] == 1 for n in inner)
+
+
+def _extents_before_last(cuts: AxisCuts, side: Side) -> set[int]:
+    """Rows of the unshifted tensor in all slabs that another one follows, given which side is shifted.
+
+    Pieces that reach over the end of such a slab would count the next one's rows twice; over the end of the last one
+    there are none.
+    """
+    rows = cuts.narrow if side == "wide" else cuts.wide
+    extents = [stop - first for first, stop in map(rows, range(cuts.count)) if first < stop]
+    return set(extents[:-1])

@@ -98,6 +98,13 @@ def test_some_candidates_of_each_class(name: str) -> None:
     check(SMALL[name], 3)
 
 
+@pytest.mark.parametrize("layout", ["NCDHW", "NDHWC"])
+def test_no_row_counts_in_two_slabs(layout: str) -> None:
+    """Padding shifts where slabs cut x, so pieces of two rows once ended inside the next slab."""
+    padding = (1, 1, 0, 0, 0, 0)
+    check(shaped((1, 2, 4, 1, 1), (2, 3, 1, 1), padding=padding, layout=layout), 1000)
+
+
 @pytest.mark.sweep
 @pytest.mark.usefixtures("sbuf")
 @pytest.mark.parametrize("name", SMALL)
