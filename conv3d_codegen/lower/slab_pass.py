@@ -129,7 +129,9 @@ class SlabPass:
         notes = []
         if pending is not None:
             notes.append(f"Woven: {pending.title} is contracted meanwhile.")
-        pack.section(f"{label}: dx, operands of dw", *notes)
+        work = {"db": self.bgrad, "dx": self.dgrad, "operands of dw": positions}
+        names = [name for name, needed in work.items() if needed is not None]
+        pack.section(f"{label}: {', '.join(names) or 'no work of its own'}", *notes)
         dy_box = pack.box(slab, pack.dy_side)
         if self.bgrad is not None and not dy_box.is_empty:
             self.bgrad.slab(dy_box, summed)

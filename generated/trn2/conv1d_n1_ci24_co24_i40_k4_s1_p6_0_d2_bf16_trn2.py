@@ -118,7 +118,7 @@ def conv1d_n1_ci24_co24_i40_k4_s1_p6_0_d2_bf16_trn2(dy, x_in, filters):
     nisa.memset(dst=x_win_0[0:24, 0:1, 0:1, 0:1, 0:6], value=0.0, engine=nisa.engine.gpsimd)
     nisa.dma_copy(dst=x_win_0[0:24, 0, 0:1, 0:1, 6:46], src=x_in_view[0, 0:24, 0:1, 0:1, 0:40])
 
-    # === slab 1 of 1: dx, operands of dw =============================================================================
+    # === slab 1 of 1: db, dx, operands of dw =========================================================================
     # db: partial sums of dy ride along, one after each eviction
     db_part_0 = nl.ndarray((24, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     dx_out_0 = nl.ndarray((24, 1, 1, 1, 40), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")

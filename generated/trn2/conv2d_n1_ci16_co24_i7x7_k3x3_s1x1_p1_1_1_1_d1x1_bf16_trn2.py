@@ -129,7 +129,7 @@ def conv2d_n1_ci16_co24_i7x7_k3x3_s1x1_p1_1_1_1_d1x1_bf16_trn2(dy, x_in, filters
     nisa.memset(dst=x_win_0[0:16, 0:1, 0:1, 8:9, 0:7], value=0.0, engine=nisa.engine.gpsimd)
     nisa.dma_copy(dst=x_win_0[0:16, 0, 0:1, 1:8, 0:7], src=x_in_view[0, 0:16, 0:1, 0:7, 0:7])
 
-    # === slab 1 of 1: dx, operands of dw =============================================================================
+    # === slab 1 of 1: db, dx, operands of dw =========================================================================
     # db: partial sums of dy ride along, one after each eviction
     db_part_0 = nl.ndarray((24, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     dx_out_0 = nl.ndarray((16, 1, 1, 7, 7), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")

@@ -194,7 +194,7 @@ def conv3d_n1_ci128_co256_i4x7x7_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     nisa.memset(dst=x_win_0[0:128, 0:1, 0:5, 0:9, 8:9], value=0.0, engine=nisa.engine.gpsimd)
     nisa.dma_copy(dst=x_win_0[0:128, 0, 1:5, 1:8, 1:8], src=x_in[0, 0:128, 0:4, 0:7, 0:7])
 
-    # === slab 1 of 1: dx, operands of dw =============================================================================
+    # === slab 1 of 1: db, dx, operands of dw =========================================================================
     # db: partial sums of dy ride along, one after each eviction
     db_part_0 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     db_part_1 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_1")

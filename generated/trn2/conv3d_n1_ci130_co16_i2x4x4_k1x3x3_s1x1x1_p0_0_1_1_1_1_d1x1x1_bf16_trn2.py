@@ -143,7 +143,7 @@ def conv3d_n1_ci130_co16_i2x4x4_k1x3x3_s1x1x1_p0_0_1_1_1_1_d1x1x1_bf16_trn2(dy, 
     x_win_1 = nl.ndarray((2, 1, 2, 4, 4), dtype=nl.bfloat16, buffer=nl.sbuf, name="x_win_1")
     nisa.dma_copy(dst=x_win_1[0:2, 0, 0:2, 0:4, 0:4], src=x_in[0, 128:130, 0:2, 0:4, 0:4])
 
-    # === slab 1 of 1: dx, operands of dw =============================================================================
+    # === slab 1 of 1: db, dx, operands of dw =========================================================================
     # db: partial sums of dy ride along, one after each eviction
     db_part_0 = nl.ndarray((16, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     dx_out_0 = nl.ndarray((128, 1, 2, 4, 4), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")

@@ -160,7 +160,7 @@ def conv3d_n1_ci16_co16_i3x6x6_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_fp32_trn2(dy, x
     nisa.dma_copy(dst=x_win_0[16:32, 0, 0:1, 1:7, 0:6], src=x_in[0, 0:16, 1:2, 0:6, 0:6])
     nisa.dma_copy(dst=x_win_0[32:48, 0, 0:1, 1:7, 0:6], src=x_in[0, 0:16, 2:3, 0:6, 0:6])
 
-    # === slab 1 of 1: dx, operands of dw =============================================================================
+    # === slab 1 of 1: db, dx, operands of dw =========================================================================
     # db: partial sums of dy ride along, one after each eviction
     db_part_0 = nl.ndarray((32, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     dx_out_0 = nl.ndarray((32, 1, 2, 6, 6), dtype=nl.float32, buffer=nl.sbuf, name="dx_out_0")

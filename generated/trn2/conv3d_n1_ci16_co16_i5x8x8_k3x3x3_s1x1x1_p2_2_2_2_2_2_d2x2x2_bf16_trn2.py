@@ -148,7 +148,7 @@ def conv3d_n1_ci16_co16_i5x8x8_k3x3x3_s1x1x1_p2_2_2_2_2_2_d2x2x2_bf16_trn2(dy, x
     nisa.dma_copy(dst=x_win_0[48:64, 0, 0:1, 2:10, 0:8], src=x_in[0, 0:16, 3:4, 0:8, 0:8])
     nisa.dma_copy(dst=x_win_0[64:80, 0, 0:1, 2:10, 0:8], src=x_in[0, 0:16, 4:5, 0:8, 0:8])
 
-    # === slab 1 of 1: dx, operands of dw =============================================================================
+    # === slab 1 of 1: db, dx, operands of dw =========================================================================
     # db: partial sums of dy ride along, one after each eviction
     db_part_0 = nl.ndarray((16, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     dx_out_0 = nl.ndarray((16, 1, 5, 8, 8), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")

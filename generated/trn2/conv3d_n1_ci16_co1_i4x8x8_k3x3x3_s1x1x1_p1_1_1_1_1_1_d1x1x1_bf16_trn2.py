@@ -165,7 +165,7 @@ def conv3d_n1_ci16_co1_i4x8x8_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, x_
     nisa.memset(dst=x_win_0[0:16, 0:1, 5:6, 0:8, 0:8], value=0.0, engine=nisa.engine.gpsimd)
     nisa.dma_copy(dst=x_win_0[0:16, 0, 1:5, 0:8, 0:8], src=x_in[0, 0:16, 0:4, 0:8, 0:8])
 
-    # === slab 1 of 1: dx, operands of dw =============================================================================
+    # === slab 1 of 1: db, dx, operands of dw =========================================================================
     # db: partial sums of dy ride along, one after each eviction
     db_part_0 = nl.ndarray((2, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     dx_out_0 = nl.ndarray((32, 1, 3, 8, 8), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")

@@ -90,7 +90,7 @@ def conv3d_n1_ci16_co8_i3x6x6_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2_dw(dy,
     nisa.memset(dst=x_win_0[0:16, 0:1, 4:5, 0:6, 0:6], value=0.0, engine=nisa.engine.gpsimd)
     nisa.dma_copy(dst=x_win_0[0:16, 0, 1:4, 0:6, 0:6], src=x_in[0, 0:16, 0:3, 0:6, 0:6])
 
-    # === slab 1 of 1: dx, operands of dw =============================================================================
+    # === slab 1 of 1: operands of dw =================================================================================
     stat_t_0 = nl.ndarray((108, 1, 3, 1, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="stat_t_0")
     t_ps_0 = nl.ndarray((108, 3, 1, 16), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_0")
     nisa.nc_transpose(dst=t_ps_0[0:108, 0, 0, 0:16], data=x_win_0[0:16, 0, 0:3, 0:6, 0:6], engine=nisa.engine.tensor)

@@ -127,7 +127,7 @@ def conv3d_n1_ci16_co8_i3x6x6_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2_dx(dy,
     nisa.dma_copy(dst=dy_win_0[0:8, 0, 0:2, 0:6, 0:6], src=dy[0, 0:8, 0:3:2, 0:6, 0:6])
     nisa.dma_copy(dst=dy_win_0[8:16, 0, 0:1, 0:6, 0:6], src=dy[0, 0:8, 1:2, 0:6, 0:6])
 
-    # === slab 1 of 1: dx, operands of dw =============================================================================
+    # === slab 1 of 1: dx =============================================================================================
     dx_out_0 = nl.ndarray((32, 1, 2, 6, 6), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")
     dx_ps_0 = nl.ndarray((32, 2, 6, 6), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
     # dx_ps_0: dx of sample 0, d blocks 0 to 1, h 0 to 5, w 0 to 5, from channels 0 to 7 of dy

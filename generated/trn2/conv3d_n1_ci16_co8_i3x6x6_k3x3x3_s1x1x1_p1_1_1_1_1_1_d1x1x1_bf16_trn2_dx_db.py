@@ -135,7 +135,7 @@ def conv3d_n1_ci16_co8_i3x6x6_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2_dx_db(
     nisa.dma_copy(dst=dy_win_0[0:8, 0, 0:2, 0:6, 0:6], src=dy[0, 0:8, 0:3:2, 0:6, 0:6])
     nisa.dma_copy(dst=dy_win_0[8:16, 0, 0:1, 0:6, 0:6], src=dy[0, 0:8, 1:2, 0:6, 0:6])
 
-    # === slab 1 of 1: dx, operands of dw =============================================================================
+    # === slab 1 of 1: db, dx =========================================================================================
     # db: partial sums of dy ride along, one after each eviction
     db_part_0 = nl.ndarray((16, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     dx_out_0 = nl.ndarray((32, 1, 2, 6, 6), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")

@@ -113,7 +113,7 @@ def conv3d_n1_ci1_co1_i1x1x1_k1x1x1_s1x1x1_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x_i
     x_win_0 = nl.ndarray((1, 1, 1, 1, 1), dtype=nl.bfloat16, buffer=nl.sbuf, name="x_win_0")
     nisa.dma_copy(dst=x_win_0[0:1, 0, 0:1, 0:1, 0:1], src=x_in[0, 0:1, 0:1, 0:1, 0:1])
 
-    # === slab 1 of 1: dx, operands of dw =============================================================================
+    # === slab 1 of 1: db, dx, operands of dw =========================================================================
     # db: partial sums of dy ride along, one after each eviction
     db_part_0 = nl.ndarray((1, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     dx_out_0 = nl.ndarray((1, 1, 1, 1, 1), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")

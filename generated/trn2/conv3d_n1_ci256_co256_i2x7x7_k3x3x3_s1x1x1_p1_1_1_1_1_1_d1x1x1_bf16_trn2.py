@@ -275,7 +275,7 @@ def conv3d_n1_ci256_co256_i2x7x7_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     x_win_1 = nl.ndarray((128, 1, 2, 7, 7), dtype=nl.bfloat16, buffer=nl.sbuf, name="x_win_1")
     nisa.dma_copy(dst=x_win_1[0:128, 0, 0:2, 0:7, 0:7], src=x_in[0, 128:256, 0:2, 0:7, 0:7])
 
-    # === slab 1 of 1: dx, operands of dw =============================================================================
+    # === slab 1 of 1: db, dx, operands of dw =========================================================================
     # db: partial sums of dy ride along, one after each eviction
     db_part_0 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     db_part_1 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_1")

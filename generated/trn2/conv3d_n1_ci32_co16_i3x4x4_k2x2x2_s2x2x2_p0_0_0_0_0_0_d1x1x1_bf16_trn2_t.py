@@ -112,7 +112,7 @@ def conv3d_n1_ci32_co16_i3x4x4_k2x2x2_s2x2x2_p0_0_0_0_0_0_d1x1x1_bf16_trn2_t(dy,
     x_win_0 = nl.ndarray((32, 1, 3, 4, 4), dtype=nl.bfloat16, buffer=nl.sbuf, name="x_win_0")
     nisa.dma_copy(dst=x_win_0[0:32, 0, 0:3, 0:4, 0:4], src=x_in[0, 0:32, 0:3, 0:4, 0:4])
 
-    # === slab 1 of 1: dx, operands of dw =============================================================================
+    # === slab 1 of 1: db, dx, operands of dw =========================================================================
     # db: partial sums of dy ride along, one after each eviction
     db_part_0 = nl.ndarray((16, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     dx_out_0 = nl.ndarray((32, 1, 3, 4, 4), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")

@@ -198,7 +198,7 @@ def conv3d_n1_ci32_co32_i6x12x12_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     nisa.dma_copy(dst=x_win_0[64:96, 0, 0:1, 1:13, 0:12], src=x_in[0, 0:32, 2:3, 0:12, 0:12])
     nisa.dma_copy(dst=x_win_0[96:128, 0, 0:1, 1:13, 0:12], src=x_in[0, 0:32, 3:4, 0:12, 0:12])
 
-    # === slab 1 of 1: dx, operands of dw =============================================================================
+    # === slab 1 of 1: db, dx, operands of dw =========================================================================
     # db: partial sums of dy ride along, one after each eviction
     db_part_0 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     dx_out_0 = nl.ndarray((128, 1, 2, 12, 12), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")

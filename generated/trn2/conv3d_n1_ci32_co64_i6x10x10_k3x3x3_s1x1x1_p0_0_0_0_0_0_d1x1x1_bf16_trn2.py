@@ -179,7 +179,7 @@ def conv3d_n1_ci32_co64_i6x10x10_k3x3x3_s1x1x1_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
     x_win_0 = nl.ndarray((32, 1, 6, 10, 10), dtype=nl.bfloat16, buffer=nl.sbuf, name="x_win_0")
     nisa.dma_copy(dst=x_win_0[0:32, 0, 0:6, 0:10, 0:10], src=x_in[0, 0:32, 0:6, 0:10, 0:10])
 
-    # === slab 1 of 1: dx, operands of dw =============================================================================
+    # === slab 1 of 1: db, dx, operands of dw =========================================================================
     # db: partial sums of dy ride along, one after each eviction
     db_part_0 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     dx_out_0 = nl.ndarray((64, 1, 3, 10, 10), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")

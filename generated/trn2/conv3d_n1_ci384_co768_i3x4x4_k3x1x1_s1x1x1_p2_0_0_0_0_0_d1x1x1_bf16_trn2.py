@@ -278,7 +278,7 @@ def conv3d_n1_ci384_co768_i3x4x4_k3x1x1_s1x1x1_p2_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
     x_win_2 = nl.ndarray((128, 1, 3, 1, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="x_win_2")
     nisa.dma_copy(dst=x_win_2[0:128, 0, 0:3, 0:1, 0:16], src=x_in_view[0, 256:384, 0:3, 0:1, 0:16])
 
-    # === slab 1 of 1: dx, operands of dw =============================================================================
+    # === slab 1 of 1: db, dx, operands of dw =========================================================================
     # db: partial sums of dy ride along, one after each eviction
     db_part_0 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     db_part_1 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_1")

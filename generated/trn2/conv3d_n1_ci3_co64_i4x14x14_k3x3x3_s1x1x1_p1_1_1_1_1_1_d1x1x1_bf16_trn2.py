@@ -188,7 +188,7 @@ def conv3d_n1_ci3_co64_i4x14x14_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, 
     nisa.memset(dst=x_win_0[0:3, 0:1, 0:4, 0:14, 15:16], value=0.0, engine=nisa.engine.gpsimd)
     nisa.dma_copy(dst=x_win_0[0:3, 0, 0:4, 0:14, 1:15], src=x_in[0, 0:3, 0:4, 0:14, 0:14])
 
-    # === slab 1 of 1: dx, operands of dw =============================================================================
+    # === slab 1 of 1: db, dx, operands of dw =========================================================================
     # db: partial sums of dy ride along, one after each eviction
     db_part_0 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     dx_out_0 = nl.ndarray((12, 1, 3, 8, 14), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")

@@ -158,7 +158,7 @@ def conv3d_n1_ci3_co64_i4x16x16_k2x8x8_s2x8x8_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, 
     x_win_0 = nl.ndarray((3, 1, 4, 16, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="x_win_0")
     nisa.dma_copy(dst=x_win_0[0:3, 0, 0:4, 0:16, 0:16], src=x_in[0, 0:3, 0:4, 0:16, 0:16])
 
-    # === slab 1 of 1: dx, operands of dw =============================================================================
+    # === slab 1 of 1: db, dx, operands of dw =========================================================================
     # db: partial sums of dy ride along, one after each eviction
     db_part_0 = nl.ndarray((64, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     dx_out_0 = nl.ndarray((24, 1, 4, 2, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")

@@ -230,7 +230,7 @@ def conv3d_n1_ci3_co64_i4x16x16_k3x7x7_s1x2x2_p1_1_3_3_3_3_d1x1x1_bf16_trn2(dy, 
     nisa.memset(dst=x_win_0[0:3, 0:1, 0:4, 0:21, 19:21], value=0.0, engine=nisa.engine.gpsimd)
     nisa.dma_copy(dst=x_win_0[0:3, 0, 0:4, 3:19, 3:19], src=x_in[0, 0:3, 0:4, 0:16, 0:16])
 
-    # === slab 1 of 1: dx, operands of dw =============================================================================
+    # === slab 1 of 1: db, dx, operands of dw =========================================================================
     # db: partial sums of dy ride along, one after each eviction
     db_part_0 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     dx_out_0 = nl.ndarray((12, 1, 3, 9, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")

@@ -148,7 +148,7 @@ def conv3d_n1_ci64_co128_i4x6x6_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, 
     nisa.memset(dst=x_win_0[0:64, 0:1, 0:5, 0:7, 0:1], value=0.0, engine=nisa.engine.gpsimd)
     nisa.dma_copy(dst=x_win_0[0:64, 0, 1:5, 1:7, 1:7], src=x_in[0, 0:64, 0:4, 0:6, 0:6])
 
-    # === slab 1 of 1: dx, operands of dw =============================================================================
+    # === slab 1 of 1: db, dx, operands of dw =========================================================================
     # db: partial sums of dy ride along, one after each eviction
     db_part_0 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     dx_out_0 = nl.ndarray((64, 1, 4, 6, 6), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")

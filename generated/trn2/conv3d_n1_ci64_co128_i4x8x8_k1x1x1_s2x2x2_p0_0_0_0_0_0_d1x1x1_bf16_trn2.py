@@ -121,7 +121,7 @@ def conv3d_n1_ci64_co128_i4x8x8_k1x1x1_s2x2x2_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, 
     x_win_0 = nl.ndarray((64, 1, 1, 7, 7), dtype=nl.bfloat16, buffer=nl.sbuf, name="x_win_0")
     nisa.dma_copy(dst=x_win_0[0:64, 0, 0:1, 0:7, 0:7], src=x_in[0, 0:64, 0:1, 0:7, 0:7])
 
-    # === slab 1 of 2: dx, operands of dw =============================================================================
+    # === slab 1 of 2: db, dx, operands of dw =========================================================================
     # db: partial sums of dy ride along, one after each eviction
     db_part_0 = nl.ndarray((128, 2), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     dx_out_0 = nl.ndarray((64, 1, 2, 8, 8), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")
@@ -158,7 +158,7 @@ def conv3d_n1_ci64_co128_i4x8x8_k1x1x1_s2x2x2_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, 
     x_win_1 = nl.ndarray((64, 1, 1, 7, 7), dtype=nl.bfloat16, buffer=nl.sbuf, name="x_win_1")
     nisa.dma_copy(dst=x_win_1[0:64, 0, 0:1, 0:7, 0:7], src=x_in[0, 0:64, 2:3, 0:7, 0:7])
 
-    # === slab 2 of 2: dx, operands of dw =============================================================================
+    # === slab 2 of 2: db, dx, operands of dw =========================================================================
     # Woven: slab 1 of 2 is contracted meanwhile.
     # db: partial sums of dy ride along, one after each eviction
     dw_ps_0 = nl.ndarray((128, 1, 1, 64), dtype=nl.float32, buffer=nl.psum, name="dw_ps_0")

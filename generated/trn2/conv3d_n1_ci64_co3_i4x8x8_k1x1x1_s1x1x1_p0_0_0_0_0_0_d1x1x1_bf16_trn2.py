@@ -120,7 +120,7 @@ def conv3d_n1_ci64_co3_i4x8x8_k1x1x1_s1x1x1_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x_
     x_win_0 = nl.ndarray((64, 1, 1, 16, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="x_win_0")
     nisa.dma_copy(dst=x_win_0[0:64, 0, 0:1, 0:16, 0:16], src=x_in_view[0, 0:64, 0:1, 0:16, 0:16])
 
-    # === slab 1 of 1: dx, operands of dw =============================================================================
+    # === slab 1 of 1: db, dx, operands of dw =========================================================================
     # db: partial sums of dy ride along, one after each eviction
     db_part_0 = nl.ndarray((3, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     dx_out_0 = nl.ndarray((64, 1, 1, 16, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")

@@ -120,7 +120,7 @@ def conv3d_n1_ci64_co96_i4x7x7_k1x1x1_s1x1x1_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x
     x_win_0 = nl.ndarray((64, 1, 1, 2, 98), dtype=nl.bfloat16, buffer=nl.sbuf, name="x_win_0")
     nisa.dma_copy(dst=x_win_0[0:64, 0, 0:1, 0:2, 0:98], src=x_in_view[0, 0:64, 0:1, 0:2, 0:98])
 
-    # === slab 1 of 1: dx, operands of dw =============================================================================
+    # === slab 1 of 1: db, dx, operands of dw =========================================================================
     # db: partial sums of dy ride along, one after each eviction
     db_part_0 = nl.ndarray((96, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     dx_out_0 = nl.ndarray((64, 1, 1, 2, 98), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")

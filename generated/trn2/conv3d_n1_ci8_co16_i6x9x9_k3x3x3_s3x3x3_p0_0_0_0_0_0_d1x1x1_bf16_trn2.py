@@ -137,7 +137,7 @@ def conv3d_n1_ci8_co16_i6x9x9_k3x3x3_s3x3x3_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x_
     x_win_0 = nl.ndarray((8, 1, 6, 9, 9), dtype=nl.bfloat16, buffer=nl.sbuf, name="x_win_0")
     nisa.dma_copy(dst=x_win_0[0:8, 0, 0:6, 0:9, 0:9], src=x_in[0, 0:8, 0:6, 0:9, 0:9])
 
-    # === slab 1 of 1: dx, operands of dw =============================================================================
+    # === slab 1 of 1: db, dx, operands of dw =========================================================================
     # db: partial sums of dy ride along, one after each eviction
     db_part_0 = nl.ndarray((16, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     dx_out_0 = nl.ndarray((24, 1, 2, 9, 9), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")

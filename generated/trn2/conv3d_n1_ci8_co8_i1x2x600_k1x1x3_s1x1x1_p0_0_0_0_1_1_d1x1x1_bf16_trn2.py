@@ -122,7 +122,7 @@ def conv3d_n1_ci8_co8_i1x2x600_k1x1x3_s1x1x1_p0_0_0_0_1_1_d1x1x1_bf16_trn2(dy, x
     nisa.dma_copy(dst=x_win_0[0:8, 0, 0:1, 0:1, 0:600], src=x_in[0, 0:8, 0:1, 0:1, 0:600])
     nisa.dma_copy(dst=x_win_0[8:16, 0, 0:1, 0:1, 0:600], src=x_in[0, 0:8, 0:1, 1:2, 0:600])
 
-    # === slab 1 of 1: dx, operands of dw =============================================================================
+    # === slab 1 of 1: db, dx, operands of dw =========================================================================
     # db: partial sums of dy ride along, one after each eviction
     db_part_0 = nl.ndarray((16, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     dx_out_0 = nl.ndarray((16, 1, 1, 1, 600), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")

@@ -149,7 +149,7 @@ def conv3d_n1_ci8_co8_i2x29x37_k1x3x3_s1x1x1_p0_0_1_1_1_1_d1x1x1_bf16_trn2(dy, x
     nisa.dma_copy(dst=x_win_0[0:8, 0, 0:1, 1:30, 0:37], src=x_in[0, 0:8, 0:1, 0:29, 0:37])
     nisa.dma_copy(dst=x_win_0[8:16, 0, 0:1, 1:30, 0:37], src=x_in[0, 0:8, 1:2, 0:29, 0:37])
 
-    # === slab 1 of 1: dx, operands of dw =============================================================================
+    # === slab 1 of 1: db, dx, operands of dw =========================================================================
     # db: partial sums of dy ride along, one after each eviction
     db_part_0 = nl.ndarray((48, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     dx_out_0 = nl.ndarray((48, 1, 2, 5, 37), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")

@@ -128,7 +128,7 @@ def conv3d_n1_ci8_co8_i3x4x4_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2_t_op1x1
     x_win_0 = nl.ndarray((8, 1, 3, 4, 4), dtype=nl.bfloat16, buffer=nl.sbuf, name="x_win_0")
     nisa.dma_copy(dst=x_win_0[0:8, 0, 0:3, 0:4, 0:4], src=x_in[0, 0:8, 0:3, 0:4, 0:4])
 
-    # === slab 1 of 1: dx, operands of dw =============================================================================
+    # === slab 1 of 1: db, dx, operands of dw =========================================================================
     # db: partial sums of dy ride along, one after each eviction
     db_part_0 = nl.ndarray((32, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     dx_out_0 = nl.ndarray((8, 1, 3, 4, 4), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")

@@ -142,7 +142,7 @@ def conv3d_n1_ci8_co8_i3x5x5_k3x3x3_s1x1x1_p3_3_3_3_3_3_d1x1x1_bf16_trn2(dy, x_i
     nisa.memset(dst=x_win_0[0:8, 0:1, 0:3, 0:11, 5:6], value=0.0, engine=nisa.engine.gpsimd)
     nisa.dma_copy(dst=x_win_0[0:8, 0, 0:3, 3:8, 0:5], src=x_in[0, 0:8, 0:3, 0:5, 0:5])
 
-    # === slab 1 of 1: dx, operands of dw =============================================================================
+    # === slab 1 of 1: db, dx, operands of dw =========================================================================
     # db: partial sums of dy ride along, one after each eviction
     db_part_0 = nl.ndarray((8, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     dx_out_0 = nl.ndarray((8, 1, 3, 5, 5), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")

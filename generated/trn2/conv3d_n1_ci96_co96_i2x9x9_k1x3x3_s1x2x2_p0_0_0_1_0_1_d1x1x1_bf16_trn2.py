@@ -137,7 +137,7 @@ def conv3d_n1_ci96_co96_i2x9x9_k1x3x3_s1x2x2_p0_0_0_1_0_1_d1x1x1_bf16_trn2(dy, x
     x_win_0 = nl.ndarray((96, 1, 2, 9, 9), dtype=nl.bfloat16, buffer=nl.sbuf, name="x_win_0")
     nisa.dma_copy(dst=x_win_0[0:96, 0, 0:2, 0:9, 0:9], src=x_in[0, 0:96, 0:2, 0:9, 0:9])
 
-    # === slab 1 of 1: dx, operands of dw =============================================================================
+    # === slab 1 of 1: db, dx, operands of dw =========================================================================
     # db: partial sums of dy ride along, one after each eviction
     db_part_0 = nl.ndarray((96, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     dx_out_0 = nl.ndarray((96, 1, 2, 9, 9), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")

@@ -164,7 +164,7 @@ def conv3d_n2_ci16_co16_i3x6x6_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2_lnc2(
         src=x_in.ap(pattern=[[108, 16], [36, 3], [6, 6], [1, 6]], offset=core * 1728 + 0),
     )
 
-    # === slab 1 of 1: dx, operands of dw =============================================================================
+    # === slab 1 of 1: db, dx, operands of dw =========================================================================
     # db: partial sums of dy ride along, one after each eviction
     db_part_0 = nl.ndarray((16, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     dx_out_0 = nl.ndarray((16, 1, 3, 6, 6), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")

@@ -150,7 +150,7 @@ def conv3d_n2_ci16_co8_i3x5x5_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, x_
     nisa.dma_copy(dst=x_win_0[16:32, 1, 0:1, 1:6, 0:5], src=x_in[1, 0:16, 1:2, 0:5, 0:5])
     nisa.dma_copy(dst=x_win_0[32:48, 1, 0:1, 1:6, 0:5], src=x_in[1, 0:16, 2:3, 0:5, 0:5])
 
-    # === slab 1 of 1: dx, operands of dw =============================================================================
+    # === slab 1 of 1: db, dx, operands of dw =========================================================================
     # db: partial sums of dy ride along, one after each eviction
     db_part_0 = nl.ndarray((8, 2), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     dx_out_0 = nl.ndarray((16, 2, 3, 5, 5), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")

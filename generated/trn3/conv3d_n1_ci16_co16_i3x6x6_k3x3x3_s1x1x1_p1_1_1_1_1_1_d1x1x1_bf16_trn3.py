@@ -145,7 +145,7 @@ def conv3d_n1_ci16_co16_i3x6x6_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn3(dy, x
     nisa.memset(dst=x_win_0[0:16, 0:1, 4:5, 0:6, 0:6], value=0.0, engine=nisa.engine.gpsimd)
     nisa.dma_copy(dst=x_win_0[0:16, 0, 1:4, 0:6, 0:6], src=x_in[0, 0:16, 0:3, 0:6, 0:6])
 
-    # === slab 1 of 1: dx, operands of dw =============================================================================
+    # === slab 1 of 1: db, dx, operands of dw =========================================================================
     # db: partial sums of dy ride along, one after each eviction
     db_part_0 = nl.ndarray((16, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     dx_out_0 = nl.ndarray((16, 1, 3, 6, 6), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")

@@ -10,7 +10,7 @@ import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
@@ -191,10 +191,10 @@ def test_a_write_that_fails_halfway_leaves_nothing_to_read(
     calls = []
 
     def write(function: Callable[..., object]) -> Callable[..., object]:
-        def maybe(path: Path, *arguments: object, **more: object) -> object:
+        def maybe(path: Path, *arguments: Any, **more: object) -> object:
             calls.append(path)
             if len(calls) == failing:
-                function(path, arguments[0][:10], **more)  # type: ignore[index]  # text or bytes
+                function(path, arguments[0][:10], **more)
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             return function(path, *arguments, **more)
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from conv3d_codegen.api import plan
@@ -21,9 +23,9 @@ PROBLEMS = [
 
 @pytest.mark.parametrize(("shape", "filters", "more"), PROBLEMS)
 def test_lower_ranks_are_exact(
-    shape: tuple[int, ...], filters: tuple[int, ...], more: dict[str, object]
+    shape: tuple[int, ...], filters: tuple[int, ...], more: dict[str, Any]
 ) -> None:
-    geometry = ConvGeometry.from_shapes(shape, filters, **more)  # type: ignore[arg-type]  # mixed values
+    geometry = ConvGeometry.from_shapes(shape, filters, **more)
     assert_exact(geometry)
     shapes = plan(geometry).output_shapes
     assert len(shapes["dx"]) == len(shape)
