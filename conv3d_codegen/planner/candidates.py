@@ -17,6 +17,39 @@ if TYPE_CHECKING:
     from conv3d_codegen.planner.schedule import Schedule
 
 
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """SBUF bytes per partition of a schedule, by what holds them.
+
+    windows: of one slab; filters: matrices of dx; rows: dx on its way out; turned: operands of dw; chain: one sum of
+    dw that outlives a slab; staging: filters as they are loaded, before there are windows.
+    is_single: there is one slab; is_alone: and one pack.
+    """
+
+    windows: int
+    filters: int
+    rows: int
+    turned: int
+    chain: float
+    staging: int
+    is_single: bool
+    is_alone: bool
+
+    def held(self, *, woven: bool, chains: int) -> int:
+        """Bytes at the fullest moment, with the sums of so many chains.
+
+        Not woven, dx is done before the operands of dw take its place, and a slab's windows make room for those of the
+        next one. Woven, all of it is held at once, over several slabs or packs with the operands of two of them.
+        """
+        if woven:
+            held = self.windows + self.filters + self.rows + self.turned * (2 - self.is_alone)
+        elif self.is_single:
+            held = self.windows + max(self.filters + self.rows, self.turned)
+        else:
+            held = self.windows + self.filters + max(self.rows, self.turned)
+        return max(held + int(self.chain * chains), self.staging)
+
+
 @dataclass(frozen=True)
 class Pricing(TransferPrices):
     """Prices whole schedules of one problem."""
@@ -42,31 +75,22 @@ class Pricing(TransferPrices):
             work += Work(vector=columns / clock, instructions=pieces + finish, once=finish)
         return work.times(ceil_div(self.problem.all_groups, self.problem.groups))
 
-    def sbuf_bytes(self, schedule: Schedule) -> int:
-        """SBUF per partition at the fullest moment.
-
-        Not woven, dx is done before the operands of dw take its place, and a slab's windows make room for those of the
-        next one. Woven, all of it is held at once, over several slabs or packs with the operands of two of them.
-        """
-        slabs = math.prod(
-            ceil_div(extent, size)
-            for extent, size in zip(
-                (self.problem.batch, *self.problem.out_size), schedule.slabs.sizes, strict=True
-            )
-        )
-        windows = self._window_bytes(schedule, "dy") + self._window_bytes(schedule, "x")
+    def occupancy(self, schedule: Schedule) -> Occupancy:
+        """SBUF that a schedule takes, whether it is woven or not and however many chains one pass serves."""
+        sizes = schedule.slabs.sizes
+        extents = self.problem.batch, *self.problem.out_size
+        slabs = math.prod(map(ceil_div, extents, sizes))
         filters, rows = self._dgrad_bytes(schedule)
-        turned = self._wgrad_bytes(schedule)
-        if schedule.woven:
-            is_alone = slabs == 1 and self.problem.groups == self.problem.all_groups
-            held = windows + filters + rows + turned * (1 if is_alone else 2)
-        elif slabs == 1:
-            held = windows + max(filters + rows, turned)
-        else:
-            held = windows + filters + max(rows, turned)
-        if slabs > 1 or schedule.rolled:
-            held += self._sum_bytes(schedule)
-        return max(held, self._staging_bytes(schedule))
+        return Occupancy(
+            windows=self._window_bytes(schedule, "dy") + self._window_bytes(schedule, "x"),
+            filters=filters,
+            rows=rows,
+            turned=self._wgrad_bytes(schedule),
+            chain=self._chain_bytes(schedule) if slabs > 1 else 0.0,
+            staging=self._staging_bytes(schedule),
+            is_single=slabs == 1,
+            is_alone=slabs == 1 and self.problem.groups == self.problem.all_groups,
+        )
 
     def _staging_bytes(self, schedule: Schedule) -> int:
         """Resident matrices of dx and, before any window is loaded, one pair of channel blocks as it is loaded."""
@@ -79,16 +103,16 @@ class Pricing(TransferPrices):
         loaded = entries * depth.fold * height.fold * dy_block * self.item
         return self.filter_bytes(dgrad, dy_block) + min(loaded, STAGED_FILTERS)
 
-    def _sum_bytes(self, schedule: Schedule) -> int:
-        """Partial sums of dw that one pass keeps from slab to slab, in fp32."""
+    def _chain_bytes(self, schedule: Schedule) -> float:
+        """Sum of one chain of dw that is kept from slab to slab, in fp32."""
         plan = schedule.wgrad
         if plan is None:
-            return 0
+            return 0.0
         stationary, moving = self.wgrad_channels(plan)
         cells = moving * ceil_div(stationary, 128)
         for number, taps in enumerate(self.problem.kernel):
             cells *= self.packed_runs(plan) if number == plan.stationary_axis else taps
-        return cells * 4 * schedule.chains_per_pass // self.chains(plan)
+        return cells * 4 / self.chains(plan)
 
     def _window_bytes(self, schedule: Schedule, name: str) -> int:
         problem = self.problem

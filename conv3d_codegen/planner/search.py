@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import TYPE_CHECKING
 
 from conv3d_codegen.errors import RequestError
@@ -15,6 +14,7 @@ from conv3d_codegen.planner.dgrad_search import DgradSearch, tile_for, whole_sla
 from conv3d_codegen.planner.model import Candidate
 from conv3d_codegen.planner.rolling import Rolled, can_roll, roll
 from conv3d_codegen.planner.schedule import Schedule, SlabPlan
+from conv3d_codegen.planner.slab_grid import SlabGrid
 from conv3d_codegen.planner.wgrad_search import WgradSearch
 
 if TYPE_CHECKING:
@@ -25,17 +25,20 @@ if TYPE_CHECKING:
     from conv3d_codegen.planner.estimate import Work
     from conv3d_codegen.planner.options import EmitOptions
     from conv3d_codegen.planner.problem import Problem
+    from conv3d_codegen.planner.schedule import WgradPlan
+    from conv3d_codegen.planner.slab_grid import Sizes
 
-Sizes = tuple[int, int, int, int]
 Fold = tuple[int, int]
+Rank = tuple[bool, float]
 
 # Bytes of SBUF per partition that a schedule may plan with: AWS's compiler keeps the rest to itself, and
 # stays free of spills up to 200 KiB on trn2 (see TargetSpec.sbuf_bytes_per_partition).
 SBUF_BUDGET = 190 * 1024
 PASSES = (2, 3, 4, 8, 16, 32, 64, 128, 256)
-DEAR = 1.5  # how much longer than its fastest schedule a kernel may take before more ways to cut it are tried
 TRIED_SLABS = 5  # of those that fit, largest first: smaller ones repeat more borders and sums
-PROMISING = 1.1  # times the best: ways to share and pack groups that are tried on more than their largest slabs
+PROMISING = 1.15  # times the best: ways that are tried on more than their largest slabs
+CLIMBED = 2  # ways, the best ones, whose slabs are searched further
+KEPT = 12  # ways to compute dw, the best by rough times, that are priced in full
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,7 @@ class Scored:
         return self.work.busiest[1] + exposed + self.added_ns
 
     @property
-    def rank(self) -> tuple[bool, float]:
+    def rank(self) -> Rank:
         """The fastest of those within the instruction budget; where none is, the shortest."""
         return not self.fits, self.score if self.fits else self.instructions
 
@@ -92,73 +95,91 @@ def choose(
     sbuf_bytes: what the schedule may be estimated to hold per partition.
     """
     searches = [_Search(geometry, problem, options, budget, sbuf_bytes) for problem in problems]
-    if len(searches) > 1:
-        searches = _promising(searches)
-    best = list(_best_of_groups(searches, every=False, prune=True))
-    if _is_dear(best):
-        best += _best_of_groups(searches, every=True, prune=True)
-    if not any(scored.fits for scored in best):
-        best += _best_of_groups(searches, every=False, prune=False)
+    ways = [_Way(search, way) for search in searches for way in search.ways()]
+    best = _best_ways(ways)
     if not best:
         raise RequestError("no-schedule", f"{geometry.key()}: no schedule fits SBUF")
-    best.sort(key=lambda scored: scored.rank)
-    reports = tuple(_report(scored, best[0]) for scored in best[:12])
-    return Choice(best[0].problem, best[0].schedule, reports, best[0].instructions, best[0].fits)
+    for way in best[:CLIMBED]:
+        way.climb()
+    found = sorted((s for way in ways for s in way.found()), key=lambda scored: scored.rank)
+    reports = tuple(_report(scored, found[0]) for scored in found[:12])
+    return Choice(
+        found[0].problem, found[0].schedule, reports, found[0].instructions, found[0].fits
+    )
 
 
-def _promising(searches: list[_Search]) -> list[_Search]:
-    """Keep the ways to share and pack a problem that are nearly as good as the best, by their largest slabs alone."""
-    ranks = []
-    for search in searches:
-        groups = _groups(search, every=False, prune=True, tried=1)
-        ranks.append(min((_best(group).rank for group in groups), default=(True, math.inf)))
-    too_long, best = min(ranks)
-    if too_long:
-        return searches
-    pairs = zip(searches, ranks, strict=True)
-    return [search for search, rank in pairs if not rank[0] and rank[1] <= PROMISING * best]
-
-
-def _best_of_groups(searches: Sequence[_Search], *, every: bool, prune: bool) -> Iterator[Scored]:
-    for search in searches:
-        yield from (_best(group) for group in _groups(search, every=every, prune=prune))
-
-
-def _is_dear(best: Sequence[Scored]) -> bool:
-    """Whether the instruction budget rules everything out, or everything that is nearly as fast as could be."""
-    fitting = min((scored.score for scored in best if scored.fits), default=math.inf)
-    return fitting >= DEAR * min((scored.score for scored in best), default=0.0)
+def _best_ways(ways: Sequence[_Way]) -> list[_Way]:
+    """Try the largest slabs of every way, and more of them of those that are nearly as good as the best."""
+    for tried in (1, TRIED_SLABS):
+        for way in ways:
+            way.start(tried)
+        ways = sorted((way for way in ways if way.best), key=lambda way: way.rank)
+        ways = [way for way in ways if way.is_promising(ways[0])]
+    return list(ways)
 
 
 def priced(
     geometry: ConvGeometry, problems: Sequence[Problem], options: EmitOptions, budget: float
 ) -> Iterator[Scored]:
-    """List every schedule that `choose` compares; any of them gives a right kernel."""
+    """List every schedule that `choose` may compare; any of them gives a right kernel."""
     for problem in problems:
         search = _Search(geometry, problem, options, budget)
-        for group in _groups(search, every=False, prune=False):
-            yield from group
+        for dgrad_way in search.ways():
+            for sizes in _Way(search, dgrad_way).grid.all():
+                yield from search.priced(dgrad_way, sizes)
 
 
-def _best(group: Sequence[Scored]) -> Scored:
-    return min(group, key=lambda scored: scored.rank)
+class _Way:
+    """One way to share and pack a problem and to compute dx, on the slabs that were priced."""
 
+    def __init__(self, search: _Search, dgrad_way: DgradWay) -> None:
+        self.search, self.dgrad_way = search, dgrad_way
+        dgrad, fold, _ = dgrad_way
+        grain = fold if dgrad is None else (dgrad.axes[0].grain, dgrad.axes[1].grain)
+        self.grid = SlabGrid.of(whole_slab(search.problem), grain)
+        self.best: Scored | None = None
+        self._priced: dict[Sizes, Scored | None] = {}
 
-def _groups(
-    search: _Search, *, every: bool, prune: bool, tried: int = TRIED_SLABS
-) -> Iterator[list[Scored]]:
-    """Price the schedules of one problem that fit, those of one way to compute dx and one slab together."""
-    for way in search.ways():
-        dgrad, dy_fold, _ = way
+    @property
+    def rank(self) -> Rank:
+        """That of the best schedule so far."""
+        return (True, math.inf) if self.best is None else self.best.rank
+
+    def found(self) -> Iterator[Scored]:
+        """Give the best schedule of each size that was priced."""
+        return (scored for scored in self._priced.values() if scored is not None)
+
+    def is_promising(self, best: _Way) -> bool:
+        """Whether it is nearly as good as the best one."""
+        (too_long, score), (is_best_too_long, best_score) = self.rank, best.rank
+        return too_long == is_best_too_long and score <= PROMISING * best_score
+
+    def start(self, tried: int) -> None:
+        """Price so many sizes that fit, largest first."""
         fitting = 0
-        grain = (dgrad.axes[0].grain, dgrad.axes[1].grain) if dgrad is not None else dy_fold
-        for sizes in search.slabs(grain, every=every):
-            group = list(search.priced(way, sizes, prune=prune))
-            if group:
-                yield group
-                fitting += _best(group).fits
+        for sizes in self.grid.largest_first():
+            scored = self._price(sizes)
+            fitting += scored is not None and scored.fits
             if fitting == tried:
-                break
+                return
+
+    def climb(self) -> None:
+        """Go on to the best neighbour until none is better."""
+        before = None
+        while self.best is not before:
+            before = self.best
+            assert before is not None
+            for sizes in self.grid.neighbours(before.schedule.slabs.sizes):
+                self._price(sizes)
+
+    def _price(self, sizes: Sizes) -> Scored | None:
+        if sizes not in self._priced:
+            group = self.search.priced(self.dgrad_way, sizes)
+            scored = min(group, key=lambda scored: scored.rank, default=None)
+            self._priced[sizes] = scored
+            if scored is not None and scored.rank < self.rank:
+                self.best = scored
+        return self._priced[sizes]
 
 
 class _Search:
@@ -174,33 +195,14 @@ class _Search:
         self.can_roll, self.budget = can_roll(options), budget
         self.sbuf_bytes = sbuf_bytes
         self.pricing = Pricing(geometry, problem)
+        self._found_wgrads: dict[tuple[Sizes, tuple[Fold, Fold]], list[tuple[WgradPlan, Fold]]] = {}
 
     def ways(self) -> list[DgradWay]:
         """List the ways to compute dx that are worth a full price."""
         return DgradSearch(self.pricing).ways()
 
-    def slabs(self, fold: Fold, *, every: bool) -> Iterator[Sizes]:
-        """Cut samples first, then D, then H, then W, each in halves; every: also few rows of many planes.
-
-        Few rows of many planes make short text, since fewer kinds of slabs touch borders, but also short transfers.
-        """
-        n, d, h, w = whole_slab(self.problem)
-        d, h = (ceil_div(extent, f) * f for extent, f in zip((d, h), fold, strict=True))
-        if every:
-            for planes, rows in product(_halves(d, fold[0]), _halves(h, fold[1])):
-                yield 1, planes, rows, w
-            return
-        for samples in _halves(n, 1):
-            yield samples, d, h, w
-        for planes in _halves(d, fold[0]):
-            yield 1, planes, h, w
-        for rows in _halves(h, fold[1]):
-            yield 1, fold[0], rows, w
-        for columns in _halves(w, 1):
-            yield 1, fold[0], fold[1], columns
-
-    def priced(self, way: DgradWay, sizes: Sizes, *, prune: bool) -> Iterator[Scored]:
-        """Add every dw that fits to a way of computing dx; prune: only if that leaves room for more text."""
+    def priced(self, way: DgradWay, sizes: Sizes) -> Iterator[Scored]:
+        """Add the most promising dw to a way of computing dx; just one where dx alone exceeds the budget."""
         dgrad, fold, block = way
         folds, blocks = (fold, (1, 1)), (block, min(self.pricing.dgrad_channels[0], 128))
         if self.problem.transposed:
@@ -217,13 +219,15 @@ class _Search:
             chains_per_pass=1,
             woven=False,
         )
-        without = self._scored(base)
+        sbuf = self.pricing.occupancy(base).held(woven=False, chains=1)
+        if sbuf > self.sbuf_bytes:
+            return
+        without = self._scored(base, sbuf)
         if "dw" not in self.geometry.gradients:
-            yield from () if without is None else (without,)
+            yield without
             return
-        if without is None or (prune and not without.fits):
-            return
-        for wgrad, x_fold in WgradSearch(self.pricing, sizes, folds).candidates():
+        kept = 0
+        for wgrad, x_fold in self._wgrads(sizes, folds):
             schedule = replace(
                 base,
                 wgrad=wgrad,
@@ -237,26 +241,32 @@ class _Search:
             scored = self._roomiest(schedule, self.pricing.chains(wgrad))
             if scored is not None:
                 yield scored
+                kept += 1
+            if kept == (KEPT if without.fits else 1):
+                return
+
+    def _wgrads(self, sizes: Sizes, folds: tuple[Fold, Fold]) -> list[tuple[WgradPlan, Fold]]:
+        """List ways to compute dw, which several ways to compute dx may share."""
+        found = self._found_wgrads.get((sizes, folds))
+        if found is None:
+            found = list(WgradSearch(self.pricing, sizes, folds).candidates())
+            self._found_wgrads[sizes, folds] = found
+        return found
 
     def _roomiest(self, schedule: Schedule, chains: int) -> Scored | None:
         """Weave and keep all sums if SBUF has the room; else do without the one, then cut the other in passes."""
-        one_slab = all(
-            a >= b for a, b in zip(schedule.slabs.sizes, whole_slab(self.problem), strict=True)
-        )
+        occupancy = self.pricing.occupancy(schedule)
         ways = [(True, 1), (False, 1)]
-        if not one_slab:
+        if not occupancy.is_single:
             ways += [(False, passes) for passes in PASSES if passes <= chains] + [(False, chains)]
         for woven, passes in ways:
             per_pass = ceil_div(chains, passes)
-            scored = self._scored(replace(schedule, woven=woven, chains_per_pass=per_pass))
-            if scored is not None:
-                return scored
+            sbuf = occupancy.held(woven=woven, chains=per_pass)
+            if sbuf <= self.sbuf_bytes:
+                return self._scored(replace(schedule, woven=woven, chains_per_pass=per_pass), sbuf)
         return None
 
-    def _scored(self, schedule: Schedule) -> Scored | None:
-        sbuf = self.pricing.sbuf_bytes(schedule)
-        if sbuf > self.sbuf_bytes:
-            return None
+    def _scored(self, schedule: Schedule, sbuf: int) -> Scored:
         work, passes = self.pricing.work(schedule), self.pricing.passes(schedule)
         rolled = Rolled(schedule, work.instructions, 0.0)
         if self.can_roll:
@@ -270,19 +280,6 @@ class _Search:
             rolled.added_ns,
             fits=rolled.instructions <= self.budget,
         )
-
-
-def _halves(extent: int, unit: int) -> Iterator[int]:
-    """Extent, then ever smaller even pieces in multiples of unit."""
-    pieces, last = 1, 0
-    while True:
-        size = ceil_div(ceil_div(extent, pieces), unit) * unit
-        if size != last:
-            yield size
-            last = size
-        if size <= unit:
-            return
-        pieces *= 2
 
 
 def _report(scored: Scored, best: Scored) -> Candidate:

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 Sizes = tuple[int, int, int, int]
 Fold = tuple[int, int]
 
-KEPT = 3  # spreads of each kind that are priced in full
 TURNED_BYTES = 32 * 1024  # a share of SBUF for one position's rows of all taps
 MOST_AXES = 3  # axes on partitions: the free dims that one operand may have
 
@@ -59,33 +58,38 @@ class WgradSearch:
         return self.folds[0]
 
     def candidates(self) -> Iterator[tuple[WgradPlan, Fold]]:
-        """Give the most promising ways, with the fold of x each one wants."""
-        for roles, x_fold in product(self._roles(), self._x_folds()):
-            ranked = sorted(self._ranked(roles, x_fold))
-            for _, lengths in ranked[:KEPT] + ranked[KEPT :: max(1, len(ranked) // 3)]:
-                yield replace(roles, lengths=lengths), x_fold
+        """Give all ways in the order of their rough times, each with the fold of x that it wants."""
+        ways = list(product(self._roles(), self._x_folds()))
+        found = [
+            (time, number, lengths)
+            for number, (roles, x_fold) in enumerate(ways)
+            for time, lengths in self._ranked(roles, x_fold)
+        ]
+        for _, number, lengths in sorted(found):
+            roles, x_fold = ways[number]
+            yield replace(roles, lengths=lengths), x_fold
 
     def _x_folds(self) -> list[Fold]:
-        """No fold, and those that fill the partitions, along D, along H, or shared; or the one that is given."""
-        limit = 128 // min(128, self.pricing.problem.in_channels)
-        if limit == 1 or self.pricing.problem.transposed or self.pricing.is_direct("wide"):
+        """No fold, and those that fill the partitions or hold all rows of a slab; or the one that is given."""
+        problem = self.pricing.problem
+        limit = 128 // min(128, problem.in_channels)
+        if limit == 1 or problem.transposed or self.pricing.is_direct("wide"):
             return [self.folds[1]]
-        depth, height, _ = self.pricing.problem.in_size
-        side = math.isqrt(limit)
-        even = 1 << (limit.bit_length() - 1)  # strides are mostly powers of two
-        wanted = (
-            (1, 1),
-            (limit, 1),
-            (1, limit),
-            (1, even),
-            (limit // side, side),
-            (2, even // 2),
+        depth, height = (
+            1
+            << (
+                min(problem.in_size[n], self.sizes[n + 1] * problem.axes[n].stride) - 1
+            ).bit_length()
+            for n in range(2)
         )
-        folds = {
-            (min(d, 1 << (depth - 1).bit_length()), min(h, 1 << (height - 1).bit_length()))
-            for d, h in wanted
-            if d * h <= limit
-        }
+        folds = {(1, 1), (min(limit, depth), 1), (1, min(limit, height))}
+        for power in range(limit.bit_length()):
+            rows = 1 << power  # strides and slabs are mostly multiples of powers of two
+            beside = 1 << (limit // rows).bit_length() - 1
+            if rows <= depth:
+                folds.add((rows, min(beside, height)))
+            if rows <= height:
+                folds.add((min(beside, depth), rows))
         return sorted(folds)
 
     def _roles(self) -> Iterator[WgradPlan]:
