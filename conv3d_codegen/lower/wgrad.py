@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from conv3d_codegen.lower.slabs import Slab
     from conv3d_codegen.lower.tensors import Activation
     from conv3d_codegen.lower.turned import Turned
-    from conv3d_codegen.lower.wgrad_result import ResultWriter
+    from conv3d_codegen.lower.wgrad_result import Finish, ResultWriter
     from conv3d_codegen.lower.windows import Window
     from conv3d_codegen.planner.correlation import CorrelationAxis
     from conv3d_codegen.planner.schedule import Side, WgradPlan
@@ -120,7 +120,7 @@ class WgradLowering:
         for chain in chains:
             total = self.builder.allocate("dw_zero", chain.shape, "fp32", "sbuf")
             self.builder.zero(total.whole())
-            self.writer.write(chain, total)
+            self._finish([self.writer.write(chain, total)])
 
     def open_sums(self, chains: Sequence[Chain]) -> None:
         """Declare sums that iterations of loops can add to."""
@@ -130,8 +130,7 @@ class WgradLowering:
 
     def write_sums(self, chains: Sequence[Chain]) -> None:
         """Round and store sums that are complete."""
-        for chain in chains:
-            self.writer.write(chain, self.sums[chain])
+        self._finish([self.writer.write(chain, self.sums[chain]) for chain in chains])
 
     def chains(self) -> tuple[Chain, ...]:
         """All accumulations of dw, by block of moving channels that are turned together."""
@@ -174,6 +173,7 @@ class WgradLowering:
 
     def contract(self, operands: Operands, chains: Sequence[Chain], *, last: bool) -> None:
         """Contract a block of chains over one slab; the last slab also writes the results."""
+        rounded: list[Finish | None] = []
         for start in range(0, len(chains), OPEN_CHAINS):
             group = chains[start : start + OPEN_CHAINS]
             landings = [
@@ -181,8 +181,21 @@ class WgradLowering:
             ]
             for chain, landing in zip(group, landings, strict=True):
                 self._contract(operands, chain, landing)
-            for chain, landing in zip(group, landings, strict=True):
-                self._add_up(chain, landing, last=last)
+            finished, rounded = (
+                rounded,
+                [
+                    self._add_up(chain, landing, last=last)
+                    for chain, landing in zip(group, landings, strict=True)
+                ],
+            )
+            self._finish(finished)
+        self._finish(rounded)
+
+    def _finish(self, rounded: Sequence[Finish | None]) -> None:
+        """Store results that only had to be rounded first; meanwhile the tensor engine had other work."""
+        for finish in rounded:
+            if finish is not None:
+                finish()
 
     def _contract(self, operands: Operands, chain: Chain, landing: Buffer) -> None:
         """All matmuls of one chain; the first one writes the whole region."""
@@ -274,17 +287,15 @@ class WgradLowering:
         n, d, h, w = found
         return n, d, h, w
 
-    def _add_up(self, chain: Chain, landing: Buffer, *, last: bool) -> None:
+    def _add_up(self, chain: Chain, landing: Buffer, *, last: bool) -> Finish | None:
         """Evict a finished chain: keep, add to, or complete its sum."""
         total = self.sums.get(chain)
         if last and total is None:
-            self.writer.write(chain, landing)
-            return
+            return self.writer.write(chain, landing)
         if total is None:
             total = self.builder.allocate("dw_sum", chain.shape, "fp32", "sbuf")
             self.sums[chain] = total
             self.builder.copy(total.whole(), landing.whole())
-            return
+            return None
         self.builder.add(tensor_add(total.whole(), total.whole(), landing.whole(), "vector"))
-        if last:
-            self.writer.write(chain, total)
+        return self.writer.write(chain, total) if last else None

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby, islice
 from operator import itemgetter
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from conv3d_codegen.dtypes import dtype
 from conv3d_codegen.lower.channels_last import MIN_TURNED_BYTES
@@ -19,7 +20,7 @@ from conv3d_codegen.program.program import PSUM_BANK_BYTES
 from conv3d_codegen.program.views import SliceView, Span
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from conv3d_codegen.lower.builder import Builder
     from conv3d_codegen.lower.tap_chains import Chain
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Range = tuple[int, int]
 Cell = tuple[tuple[int, int, int], tuple[int, int, int]]
+Finish: TypeAlias = "Callable[[], None]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,23 +53,29 @@ class ResultWriter:
     exchanges: bool
     tap_rows: TapRows
 
-    def write(self, chain: Chain, total: Buffer) -> None:
-        """Round a complete chain, in PSUM or SBUF, and store it."""
+    def write(self, chain: Chain, total: Buffer) -> Finish | None:
+        """Round a complete chain, in PSUM or SBUF, and store it.
+
+        Where the tensor engine has to turn it first, that is left to the caller: rounding takes a while.
+        """
         if self.exchanges:
             total = add_other_core(self.builder, total)
         if not self.dw.is_dense:
             self._write_groups(chain, total)
-            return
+            return None
         if self.dw.taps_last and self.stationary == "narrow" and self.tap_rows.take(chain):
             cells = ((self._filter_tap(taps), cell) for taps, cell in chain.cells())
             self.tap_rows.add(chain, total, cells)
-            return
+            return None
         if self.stationary == self.dw.rows:
             self._store_rows(chain, self._rounded(chain, total, self.out_dtype))
-            return
+            return None
         # The tensor engine turns 16 and 32 bits; a narrower result is rounded on its way out.
         is_narrow = dtype(self.out_dtype).bytes < MIN_TURNED_BYTES
         rounded = self._rounded(chain, total, "fp32" if is_narrow else self.out_dtype)
+        return partial(self._store_all_turned, chain, rounded)
+
+    def _store_all_turned(self, chain: Chain, rounded: Buffer) -> None:
         for channels in split_upto(chain.moving, 128):
             self._store_turned(chain, rounded, channels)
 
