@@ -149,6 +149,24 @@ class FilterTensor:
         offset = self._offset(block) + first * self.tap_pitch
         return self.buffer.pattern(pairs, offset, core_step=self.core_step)
 
+    def neighbours(self, block: Block, first: int, count: int) -> View:
+        """Give [rows, taps, others], or [rows, others] of a single tap."""
+        if count > 1:
+            return self.taps(block, first, count)
+        _, k_h, k_w = self.kernel
+        row, w = divmod(first, k_w)
+        return self.tap(block, (*divmod(row, k_h), w))
+
+    def joined_taps(self, block: Block, first: int, count: int) -> View | None:
+        """Give `count` taps as [taps · rows, others], if their rows follow each other evenly in HBM."""
+        (pitch, rows), others = self._pairs(block)
+        if self.tap_pitch != pitch * rows or count == 1:
+            return None
+        offset = self._offset(block) + first * self.tap_pitch
+        return self.buffer.pattern(
+            ((pitch, count * rows), others), offset, core_step=self.core_step
+        )
+
     def tap(self, block: Block, tap: Tap) -> View:
         """Give [rows, others] of one tap of a single group."""
         if self.core_step:
@@ -214,9 +232,13 @@ class FilterTensor:
         _, k_h, k_w = self.kernel
         return k_h * k_w, k_w, 1
 
+    def tap_number(self, tap: Tap) -> int:
+        """Count the taps before this one, in (d, h, w) order."""
+        return sum(t * w for t, w in zip(tap, self._weights, strict=True))
+
     def _at(self, tap: Tap) -> int:
         """Elements from the first tap to this one."""
-        return self.tap_pitch * sum(t * w for t, w in zip(tap, self._weights, strict=True))
+        return self.tap_pitch * self.tap_number(tap)
 
     def _pairs(self, block: Block) -> tuple[tuple[int, int], tuple[int, int]]:
         """Give steps and counts of a block's rows and of the other channels."""

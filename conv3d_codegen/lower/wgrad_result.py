@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby, islice
-from operator import itemgetter
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from conv3d_codegen.dtypes import dtype
@@ -17,7 +17,6 @@ from conv3d_codegen.lower.tensors import Block, TapRun
 from conv3d_codegen.planner.blocks import split_upto
 from conv3d_codegen.program.instructions import dma_copy, transpose
 from conv3d_codegen.program.program import PSUM_BANK_BYTES
-from conv3d_codegen.program.views import SliceView, Span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,11 +27,12 @@ if TYPE_CHECKING:
     from conv3d_codegen.lower.tensors import FilterTensor
     from conv3d_codegen.planner.correlation import CorrelationAxis
     from conv3d_codegen.planner.schedule import Side
-    from conv3d_codegen.program.views import Buffer
+    from conv3d_codegen.program.views import Buffer, View
 
 T = TypeVar("T")
 Range = tuple[int, int]
-Cell = tuple[tuple[int, int, int], tuple[int, int, int]]
+
+WIDTH = 2  # number of the axis W
 Finish: TypeAlias = "Callable[[], None]"
 
 
@@ -80,8 +80,15 @@ class ResultWriter:
             self._store_turned(chain, rounded, channels)
 
     def _rounded(self, chain: Chain, total: Buffer, to_dtype: str) -> Buffer:
-        rounded = self.builder.allocate("dw_out", chain.shape, to_dtype, "sbuf")
-        self.builder.copy(rounded.whole(), total.whole())
+        """Round a chain's sums: [packed taps · channels, cells, others], cells in the order of dw's taps."""
+        columns, first, second, moving = chain.shape
+        shape = (columns, first * second, moving)
+        rounded = self.builder.allocate("dw_out", shape, to_dtype, "sbuf")
+        steps = (second * moving, moving)
+        if chain.running[0] == WIDTH:  # outermost in the sums, innermost in dw
+            steps = (moving, first * moving)
+        pairs = ((math.prod(shape[1:]), columns), (steps[0], first), (steps[1], second))
+        self.builder.copy(rounded.pattern((*pairs, (1, moving)), 0), total.whole())
         return rounded
 
     def _block(self, stationary: Range, moving: Range) -> Block:
@@ -98,7 +105,8 @@ class ResultWriter:
         if gathers:
             own = gather(self.builder, total, groups, chain.packed_taps, self.out_dtype)
         else:
-            own = self._rounded(chain, total, self.out_dtype)
+            own = self.builder.allocate("dw_out", chain.shape, self.out_dtype, "sbuf")
+            self.builder.copy(own.whole(), total.whole())
         width = own.shape[0] // chain.packed_taps
         columns = own.shape[3] if gathers else own.shape[3] // groups
         for taps, (packed, first, second), runs in self._runs(chain):
@@ -130,53 +138,81 @@ class ResultWriter:
         return d, h, w
 
     def _store_rows(self, chain: Chain, rounded: Buffer) -> None:
+        """Store neighbouring taps of dw together, [rows, taps, others]."""
         width = chain.stationary[1] - chain.stationary[0]
         block = self._block(chain.stationary, chain.moving)
-        for taps, (packed, first, second) in chain.cells():
-            dst = self.dw.tap(block, self._filter_tap(taps))
+        for packed, taps in enumerate(self._taps(chain)):
             rows = slice(packed * width, (packed + 1) * width)
-            self.builder.add(dma_copy(dst, rounded[rows, first, second, :]))
+            for start, stop in self._runs_of(taps):
+                cells = start if stop - start == 1 else slice(start, stop)
+                dst = self.dw.neighbours(block, taps[start], stop - start)
+                self.builder.add(dma_copy(dst, rounded[rows, cells, :]))
+
+    def _taps(self, chain: Chain) -> list[list[int]]:
+        """List the numbers of the taps of dw that a chain's cells are, for each packed tap."""
+        found: list[list[int]] = [[] for _ in range(chain.packed_taps)]
+        for taps, (packed, _, _) in chain.cells():
+            found[packed].append(self.dw.tap_number(self._filter_tap(taps)))
+        return found
+
+    def _runs_of(self, taps: Sequence[int]) -> Iterator[Range]:
+        """Cut cells into runs that are neighbours in dw, unless its taps are innermost."""
+        start = 0
+        for stop in range(1, len(taps) + 1):
+            if stop == len(taps) or self.dw.taps_last or taps[stop] != taps[stop - 1] + 1:
+                yield start, stop
+                start = stop
 
     def _store_turned(self, chain: Chain, rounded: Buffer, channels: Range) -> None:
-        """[taps · c_out, taps, c_in] → [taps · c_in, taps · c_out]: few channels leave room for several taps."""
+        """[taps · c_out, cells, c_in] → [cells · c_in, taps · c_out]: few channels leave room for several cells."""
         width = channels[1] - channels[0]
-        columns, first_run, second_run, moving = chain.shape
-        flat = self.builder.alias(rounded, (columns, first_run * second_run * moving))
-        by_cell: dict[tuple[int, int], list[Cell]] = {}
-        for taps, cell in chain.cells():
-            by_cell.setdefault(cell[1:], []).append((taps, cell))
+        columns, cells, moving = rounded.shape
+        flat = self.builder.alias(rounded, (columns, cells * moving))
         together = 128 // width if width == moving else 1
-        groups = batched(sorted(by_cell.items(), key=itemgetter(0)), together)
+        groups = split_upto((0, cells), together)
         per_bank = PSUM_BANK_BYTES // (columns * dtype(rounded.dtype).bytes)
-        for _, alike in groupby(groups, len):
+        for _, alike in groupby(groups, lambda group: group[1] - group[0]):
             for batch in batched(alike, per_bank):
-                rows = len(batch[0]) * width
+                rows = (batch[0][1] - batch[0][0]) * width
                 shape = (rows, len(batch), columns)
                 landing = self.builder.allocate("t_ps", shape, rounded.dtype, "psum")
-                for position, group in enumerate(batch):
-                    first, second = group[0][0]
-                    start = (first * second_run + second) * moving + channels[0] - chain.moving[0]
+                for position, (first, _) in enumerate(batch):
+                    start = first * moving + channels[0] - chain.moving[0]
                     data = flat[:, start : start + rows]
                     self.builder.add(transpose(landing[:, position, :], data))
                 turned = self.builder.allocate("dw_turned", shape, self.out_dtype, "sbuf")
                 self.builder.copy(turned.whole(), landing.whole())
-                for position, group in enumerate(batch):
-                    for number, (_, members) in enumerate(group):
-                        rows_of_tap = slice(number * width, (number + 1) * width)
-                        source = turned[rows_of_tap, position, :]
-                        self._store_columns(chain, channels, source, members)
+                self._store_batch(chain, channels, turned, batch)
 
-    def _store_columns(
-        self, chain: Chain, channels: Range, turned: SliceView, members: Sequence[Cell]
+    def _store_batch(
+        self, chain: Chain, channels: Range, turned: Buffer, batch: Sequence[Range]
     ) -> None:
-        """Store the taps that lie beside each other in one turned cell: [c_in, taps · c_out]."""
-        width = chain.stationary[1] - chain.stationary[0]
+        """Store groups of cells, each turned to [cells · c_in, taps · c_out]; neighbouring taps of dw together."""
         block = self._block(chain.stationary, channels)
-        rows, position, _ = turned.index
-        for taps, (packed, _, _) in members:
-            dst = self.dw.tap(block, self._filter_tap(taps))
-            columns = Span(packed * width, (packed + 1) * width)
-            self.builder.add(dma_copy(dst, SliceView(turned.buffer, (rows, position, columns))))
+        width = chain.stationary[1] - chain.stationary[0]
+        height, first = channels[1] - channels[0], batch[0][0]
+        for packed, taps in enumerate(self._taps(chain)):
+            columns = slice(packed * width, (packed + 1) * width)
+            if batch[0][1] - first == 1:
+                for start, stop in self._runs_of(taps[first : batch[-1][1]]):
+                    position = start if stop - start == 1 else slice(start, stop)
+                    dst = self.dw.neighbours(block, taps[first + start], stop - start)
+                    self.builder.add(dma_copy(dst, turned[:, position, columns]))
+                continue
+            for position, (low, high) in enumerate(batch):
+                for dst, start, stop in self._joined(block, taps[low:high]):
+                    rows = slice(start * height, stop * height)
+                    self.builder.add(dma_copy(dst, turned[rows, position, columns]))
+
+    def _joined(self, block: Block, taps: Sequence[int]) -> Iterator[tuple[View, int, int]]:
+        """Give (dw, first cell, stop) of cells below each other: together where their rows follow each other in dw."""
+        for start, stop in self._runs_of(taps):
+            joined = self.dw.joined_taps(block, taps[start], stop - start)
+            if joined is not None:
+                yield joined, start, stop
+                continue
+            for cell in range(start, stop):
+                yield self.dw.neighbours(block, taps[cell], 1), cell, cell + 1
 
 
 def batched(items: Iterable[T], size: int) -> Iterator[tuple[T, ...]]:
