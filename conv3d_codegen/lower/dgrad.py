@@ -18,17 +18,20 @@ from conv3d_codegen.lower.filters import (
     EntryRow,
     diagonal_bank,
     diagonal_filters,
+    load_filters,
     prepare_filters,
 )
+from conv3d_codegen.lower.opening import open_with_zeros
 from conv3d_codegen.lower.windows import Box
-from conv3d_codegen.planner.blocks import split_upto
+from conv3d_codegen.planner.blocks import ceil_div, split_upto
+from conv3d_codegen.planner.schedule import dx_band
 from conv3d_codegen.program.instructions import dma_copy, matmul
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from conv3d_codegen.lower.builder import Builder
-    from conv3d_codegen.lower.filters import FilterBank, FilterSource
+    from conv3d_codegen.lower.filters import FilterBank, FilterSource, Staged
     from conv3d_codegen.lower.tensors import Activation
     from conv3d_codegen.lower.windows import Window
     from conv3d_codegen.planner.axes import BlockPhase, DgradAxis
@@ -100,28 +103,58 @@ class DgradLowering:
     dx_blocks: tuple[Range, ...]
     dy_blocks: tuple[Range, ...]
     loaded: Buffer | None = None
+    staged: dict[tuple[Range, tuple[Range, ...]], list[Staged]] = field(default_factory=dict)
     banks: dict[tuple[int, int], FilterBank] = field(default_factory=dict)
 
     def load_ahead(self) -> None:
-        """Load filters that are still to be spread out: they take little room, and what spreads them need not wait."""
+        """Load resident filters; turning them, or spreading them out, is left for later."""
         diagonal = diagonal_filters(self.builder, self.filters)
-        if diagonal is not None and self.loaded is None and self.plan.filters_resident:
-            self.loaded = diagonal.load()
+        if not self.plan.filters_resident:
+            return
+        if diagonal is not None:
+            self.loaded = self.loaded or diagonal.load()
+            return
+        for dx_channels, dy_blocks in self._loaded_together():
+            self.staged[dx_channels, dy_blocks] = list(self._load(dx_channels, dy_blocks))
 
     def prepare(self) -> None:
         """Prepare all filters once, where they stay resident."""
         if not self.plan.filters_resident:
             return
-        for i, dx_channels in enumerate(self.dx_blocks):
-            for o, dy_channels in enumerate(self.dy_blocks):
-                self.banks[i, o] = self._prepare(dx_channels, dy_channels)
+        for dx_channels, dy_blocks in self._loaded_together():
+            banks = self._prepare(dx_channels, dy_blocks)
+            i = self.dx_blocks.index(dx_channels)
+            for dy_channels, bank in zip(dy_blocks, banks, strict=True):
+                self.banks[i, self.dy_blocks.index(dy_channels)] = bank
+
+    def _loaded_together(self) -> Iterator[tuple[Range, tuple[Range, ...]]]:
+        """Give each block of dx channels with all of dy, which makes longer runs, if those can be told apart later."""
+        depth, height, _ = self.plan.axes
+        joins = self.filters.turns and self.filters.tensor.is_dense
+        for dx_channels in self.dx_blocks:
+            if joins and depth.fold * height.fold == 1:
+                yield dx_channels, self.dy_blocks
+            else:
+                yield from ((dx_channels, (block,)) for block in self.dy_blocks)
 
     def slab(self, box: Box, windows: tuple[Window, ...]) -> None:
         """Compute and store the dx rows of one slab; box is in dx rows, windows are dy per channel block."""
         for i, channels in enumerate(self.dx_blocks):
-            out = self._allocate_out(box, channels)
-            self._compute(i, box, windows, out)
-            self._store(box, channels, out)
+            for band in self._bands(box, channels[1] - channels[0]):
+                out = self._allocate_out(band, channels)
+                self._compute(i, band, windows, out)
+                self._store(band, channels, out)
+
+    def _bands(self, box: Box, channels: int) -> Iterator[Box]:
+        """Cut a slab into samples and whole tiles of planes, each of which is stored while the next one is computed."""
+        axis, height, _ = self.plan.axes
+        (low, high), (_, _, rows, columns) = box.d, box.extents
+        plane_bytes = channels * ceil_div(rows, height.rows) * columns * dtype(self.dx_dtype).bytes
+        planes = dx_band(self.plan, high - low, plane_bytes)
+        start = (low + axis.pad) // axis.period * axis.period - axis.pad
+        for sample in range(*box.n):
+            for first, stop in split_upto((start, high), planes):
+                yield Box((sample, sample + 1), (max(first, low), stop), box.h, box.w)
 
     def dy_box(self, box: Box) -> Box:
         """Dy rows that the dx rows of a box need, clipped to the tensor."""
@@ -139,11 +172,19 @@ class DgradLowering:
             needed.append((first * axis.fold, min(axis.dy_size, max(first, stop) * axis.fold)))
         return Box(box.n, *needed)
 
-    def _prepare(self, dx_channels: Range, dy_channels: Range) -> FilterBank:
+    def _prepare(self, dx_channels: Range, dy_blocks: tuple[Range, ...]) -> list[FilterBank]:
+        """Prepare the filters of neighbouring blocks of dy channels."""
         diagonal = diagonal_filters(self.builder, self.filters)
         if diagonal is not None:
-            return diagonal_bank(diagonal, self.loaded or diagonal.load())
-        return prepare_filters(self.builder, self.filters, dx_channels, dy_channels)
+            return [diagonal_bank(diagonal, self.loaded or diagonal.load())]
+        ahead = self.staged.pop((dx_channels, dy_blocks), None)
+        loaded = self._load(dx_channels, dy_blocks) if ahead is None else ahead
+        return prepare_filters(self.builder, self.filters, loaded, dy_blocks)
+
+    def _load(self, dx_channels: Range, dy_blocks: tuple[Range, ...]) -> Iterator[Staged]:
+        """Load filters stage by stage, as they are asked for."""
+        dy_channels = dy_blocks[0][0], dy_blocks[-1][1]
+        return load_filters(self.builder, self.filters, dx_channels, dy_channels)
 
     def _allocate_out(self, box: Box, channels: Range) -> Buffer:
         depth, height, _ = self.plan.axes
@@ -192,7 +233,7 @@ class DgradLowering:
         ]
         for o, window in enumerate(windows):
             dy_channels = self.dy_blocks[o]
-            bank = self.banks.get((i, o)) or self._prepare(channels, dy_channels)
+            bank = self.banks.get((i, o)) or self._prepare(channels, (dy_channels,))[0]
             for (tile, contributions), landing in zip(tiles, landings, strict=True):
                 self.builder.comment(
                     f"{landing.name}: {tile.describe(self.plan.axes)}, "
@@ -200,7 +241,7 @@ class DgradLowering:
                 )
                 opened = o > 0
                 if not opened and not contributions[0].covers(tile):
-                    self._open(landing)
+                    open_with_zeros(self.builder, landing)
                     opened = True
                 for contribution in contributions:
                     self._multiply(landing, bank, window, tile, contribution, accumulate=opened)
@@ -270,24 +311,6 @@ class DgradLowering:
         ]
         stationary = bank.stationary(contribution.row, contribution.tap)
         self.builder.add(matmul(dst, stationary, moving, accumulate=accumulate))
-
-    def _open(self, landing: Buffer) -> None:
-        """Start a tile that no single tap covers: 0 · 0 over all of it."""
-        stationary = self._zeros("zero_w", (1, 128))
-        moving = self._zeros("zero_x", (1, *landing.shape[1:]))
-        self.builder.comment("no single tap covers this tile: open it with 0 · 0")
-        row = stationary[:, 0 : landing.shape[0]]
-        self.builder.add(matmul(landing.whole(), row, moving.whole(), accumulate=False))
-
-    def _zeros(self, stem: str, shape: tuple[int, ...]) -> Buffer:
-        """Give zeros that all tiles share."""
-
-        def build() -> Buffer:
-            zeros = self.builder.allocate(stem, shape, self.builder.dtype, "sbuf")
-            self.builder.zero(zeros.whole())
-            return zeros
-
-        return self.builder.once((stem, shape), build)
 
     def _out_view(self, out: Buffer, box: Box, tile: Tile) -> SliceView:
         """Where a tile's dx rows lie in the slab's output buffer."""

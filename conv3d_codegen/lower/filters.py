@@ -21,12 +21,11 @@ from conv3d_codegen.dtypes import dtype
 from conv3d_codegen.lower.diagonal import DiagonalFilters
 from conv3d_codegen.lower.groups import spread
 from conv3d_codegen.lower.tensors import Block, TapRun
-from conv3d_codegen.planner.schedule import STAGED_FILTERS
 from conv3d_codegen.program.instructions import dma_copy, transpose
 from conv3d_codegen.program.program import PSUM_BANK_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from conv3d_codegen.lower.builder import Builder
     from conv3d_codegen.lower.tensors import FilterTensor
@@ -35,6 +34,9 @@ if TYPE_CHECKING:
     from conv3d_codegen.program.views import Buffer, SliceView, View
 
 Range = tuple[int, int]
+
+# Bytes per partition that are loaded before the tensor engine starts to turn them: about 4 us of the whole DMA rate.
+STAGE_BYTES = 12 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,27 +88,55 @@ def all_rows(source: FilterSource) -> tuple[EntryRow, ...]:
     return tuple(sorted(rows, key=lambda row: (row.depth.triples[0][2], row.height.triples[0][2])))
 
 
-def prepare_filters(
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """Rows of entries as they were loaded."""
+
+    rows: tuple[EntryRow, ...]
+    buffer: Buffer
+
+
+def load_filters(
     builder: Builder, source: FilterSource, dx_channels: Range, dy_channels: Range
-) -> FilterBank:
-    """Load, and turn where needed, the matrices of one pair of channel blocks."""
-    tensor = source.tensor
-    rows = all_rows(source)
+) -> Iterator[Staged]:
+    """Load the matrices of some channels, stage by stage where they are to be turned."""
     loader = _Loader(builder, source, dx_channels, dy_channels)
+    rows = all_rows(source)
+    for staged in loader.stages(rows) if source.turns else (rows,):
+        yield Staged(staged, loader.load(staged))
+
+
+def prepare_filters(
+    builder: Builder,
+    source: FilterSource,
+    loaded: Iterable[Staged],
+    dy_blocks: Sequence[Range],
+) -> list[FilterBank]:
+    """Turn, where needed, what was loaded of neighbouring blocks of dy channels: one bank for each block."""
+    tensor = source.tensor
+    width_taps, rows = tensor.kernel[2], all_rows(source)
     positions = {row: number for number, row in enumerate(rows)}
     if not source.turns:
-        return FilterBank(loader.load(rows), positions, tensor.kernel[2], tensor.taps_last)
-    bank: Buffer | None = None
-    for staged in loader.stages(rows):
-        loaded = loader.load(staged)
-        if bank is None:
-            contraction = loaded.shape[1 if tensor.taps_last else 2]
-            shape = (contraction, len(rows) * tensor.kernel[2], loaded.shape[0])
-            bank = builder.allocate("w_turned", shape, builder.dtype, "sbuf")
-        first = positions[staged[0]] * tensor.kernel[2]
-        _turn(builder, bank, first, loaded, entries_last=tensor.taps_last)
-    assert bank is not None
-    return FilterBank(bank, positions, tensor.kernel[2], entries_last=False)
+        (whole,) = loaded
+        return [FilterBank(whole.buffer, positions, width_taps, tensor.taps_last)]
+    fold = source.depth.fold * source.height.fold
+    banks: list[Buffer] = []
+    for staged in loaded:
+        first = positions[staged.rows[0]] * width_taps
+        for number, (low, high) in enumerate(dy_blocks):
+            if len(banks) == number:
+                shape = ((high - low) * fold, len(rows) * width_taps, staged.buffer.shape[0])
+                banks.append(builder.allocate("w_turned", shape, builder.dtype, "sbuf"))
+            start = (low - dy_blocks[0][0]) * fold
+            columns = slice(start, start + banks[number].shape[0])
+            _turn(
+                builder,
+                banks[number],
+                first,
+                (staged.buffer, columns),
+                entries_last=tensor.taps_last,
+            )
+    return [FilterBank(bank, positions, width_taps, entries_last=False) for bank in banks]
 
 
 def diagonal_filters(builder: Builder, source: FilterSource) -> DiagonalFilters | None:
@@ -127,7 +157,7 @@ def diagonal_bank(diagonal: DiagonalFilters, loaded: Buffer) -> FilterBank:
 
 @dataclass(frozen=True, slots=True)
 class _Loader:
-    """Loads the matrices of one pair of channel blocks."""
+    """Loads the matrices of some channels of dx and of dy."""
 
     builder: Builder
     source: FilterSource
@@ -135,14 +165,14 @@ class _Loader:
     dy_channels: Range
 
     def stages(self, rows: tuple[EntryRow, ...]) -> Iterator[tuple[EntryRow, ...]]:
-        """Cut rows of entries into what is loaded before it is turned; groups are spread out all at once."""
+        """Cut rows of entries into what one transfer loads; groups are spread out all at once."""
         step = len(rows)
         if self.source.tensor.is_dense:
             contraction = self.source.depth.fold * self.source.height.fold
             contraction *= self.dy_channels[1] - self.dy_channels[0]
             entries = self.source.tensor.kernel[2]
             row_bytes = entries * contraction * dtype(self.builder.dtype).bytes
-            step = max(1, STAGED_FILTERS // row_bytes)
+            step = max(1, STAGE_BYTES // row_bytes)
         for start in range(0, len(rows), step):
             yield rows[start : start + step]
 
@@ -229,17 +259,24 @@ class _Loader:
 
 
 def _turn(
-    builder: Builder, bank: Buffer, first: int, loaded: Buffer, *, entries_last: bool
+    builder: Builder,
+    bank: Buffer,
+    first: int,
+    loaded: tuple[Buffer, slice],
+    *,
+    entries_last: bool,
 ) -> None:
-    """Transpose every matrix to its entry of the bank, from entry `first` on, as many per PSUM bank as fit."""
-    contraction, _, columns = bank.shape
-    entries = loaded.shape[2 if entries_last else 1]
-    per_bank = PSUM_BANK_BYTES // (columns * dtype(builder.dtype).bytes)
+    """Transpose columns of every matrix to its entry of the bank, from entry `first` on, a PSUM bank at a time."""
+    contraction, _, rows = bank.shape
+    buffer, columns = loaded
+    entries = buffer.shape[2 if entries_last else 1]
+    per_bank = PSUM_BANK_BYTES // (rows * dtype(builder.dtype).bytes)
     for start in range(0, entries, per_bank):
         count = min(per_bank, entries - start)
-        landing = builder.allocate("w_ps", (contraction, count, columns), builder.dtype, "psum")
+        landing = builder.allocate("w_ps", (contraction, count, rows), builder.dtype, "psum")
         for j in range(count):
-            data = _entry(loaded, start + j, entries_last)
+            entry = start + j
+            data = buffer[:, columns, entry] if entries_last else buffer[:, entry, columns]
             builder.add(transpose(landing[:, j, :], data))
         builder.copy(bank[:, first + start : first + start + count, :], landing.whole())
 

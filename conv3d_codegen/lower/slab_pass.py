@@ -8,6 +8,7 @@ engine for. Turning waits for evictions and contracting does not, so the two are
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from conv3d_codegen.lower.wgrad import Operands
 from conv3d_codegen.lower.windows import narrowed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from conv3d_codegen.lower.pack import PackLowering
     from conv3d_codegen.lower.slabs import Slab
@@ -55,6 +56,7 @@ class SlabPass:
         self.chains = chains
         self.windows: tuple[Window, ...] = ()
         self._started = 0
+        self._late_dx: Callable[[], None] | None = None
 
     def run(self, pending: Contraction | None, *, hands_on: bool) -> Contraction | None:
         """Emit all slabs, and the results of what they complete.
@@ -69,7 +71,7 @@ class SlabPass:
             pack.wgrad.store_zeros(self.chains)
         sums_up = bool(pack.schedule.rolled and contracting)
         last = None if sums_up or not contracting else contracting[-1]
-        if self.dgrad is not None and pending is None:
+        if self.dgrad is not None and pending is None and not pack.schedule.dx_last:
             pack.section("filters", "Stationary matrices of dx, dy's channels on partitions.")
             self.dgrad.prepare()
         if sums_up and pack.wgrad is not None:
@@ -78,6 +80,9 @@ class SlabPass:
         for group in pack.groups:
             with pack.iterations(group):
                 pending = self._group(group, len(slabs), last, pending)
+                if pack.schedule.dx_last:
+                    self._finish_with_dx(pending)
+                    pending = None
                 if pending is not None and (sums_up or not hands_on):
                     pack.section(f"{pending.label}: dw")
                     self.contract(pending)
@@ -89,6 +94,26 @@ class SlabPass:
             pack.section("db", "Add the partial sums of all slabs up, round once, store.")
             self.bgrad.gather(self.windows)
         return pending
+
+    def _finish_with_dx(self, pending: Contraction | None) -> None:
+        """Contract the only slab while filters of dx are turned, then compute dx."""
+        pack, builder = self.pack, self.builder
+        assert self.dgrad is not None
+        names = "filters" if pending is None else "dw, filters"
+        pack.section(
+            f"slab 1 of 1: {names}", "Stationary matrices of dx, dy's channels on partitions."
+        )
+        contracted: list[Item] = []
+        if pending is not None:
+            with builder.captured() as contracted:
+                self.contract(pending)
+        with builder.captured() as filters:
+            self.dgrad.prepare()
+        builder.weave(contracted, filters)
+        if self._late_dx is not None:
+            pack.section("slab 1 of 1: dx")
+            self._late_dx()
+            builder.catch_up()
 
     @property
     def _label(self) -> str:
@@ -126,10 +151,13 @@ class SlabPass:
         multiplies = self.dgrad is not None or positions is not None
         dy_windows = tuple(narrowed(builder, w) for w in summed if multiplies)
         by_side = {pack.dy_side: dy_windows, pack.x_side: pack.load(pack.x_side, x_need)}
+        if self.dgrad is not None and pack.schedule.dx_last:
+            self.dgrad.load_ahead()
         notes = []
         if pending is not None:
             notes.append(f"Woven: {pending.title} is contracted meanwhile.")
-        work = {"db": self.bgrad, "dx": self.dgrad, "operands of dw": positions}
+        dgrad = None if pack.schedule.dx_last else self.dgrad
+        work = {"db": self.bgrad, "dx": dgrad, "operands of dw": positions}
         names = [name for name, needed in work.items() if needed is not None]
         pack.section(f"{label}: {', '.join(names) or 'no work of its own'}", *notes)
         dy_box = pack.box(slab, pack.dy_side)
@@ -138,10 +166,12 @@ class SlabPass:
         with builder.captured() as filters:
             if self.dgrad is not None and pending is not None and pending.owner is not self:
                 self.dgrad.prepare()
+        dx_box = pack.box(slab, pack.x_side)
         with builder.captured() as dx:
-            dx_box = pack.box(slab, pack.x_side)
-            if self.dgrad is not None and not dx_box.is_empty:
-                self.dgrad.slab(dx_box, dy_windows)
+            if dgrad is not None and not dx_box.is_empty:
+                dgrad.slab(dx_box, dy_windows)
+        if self.dgrad is not None and pack.schedule.dx_last and not dx_box.is_empty:
+            self._late_dx = partial(self.dgrad.slab, dx_box, dy_windows)
         with builder.captured() as turning:
             prepared = self._turn(label, positions, by_side, last=last)
         if not pack.schedule.woven:

@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING
 
-from conv3d_codegen.planner.blocks import channel_blocks, split_even, split_upto
+from conv3d_codegen.planner.blocks import (
+    BANK_COLUMNS,
+    channel_blocks,
+    row_cuts,
+    split_even,
+    split_upto,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +24,6 @@ if TYPE_CHECKING:
 Range = tuple[int, int]
 Axes = tuple["CorrelationAxis", "CorrelationAxis", "CorrelationAxis"]
 
-CHAIN_COLUMNS = 512  # fp32 columns of one PSUM bank, and the widest moving operand of trn2
 STATIONARY_COLUMNS = 128
 
 
@@ -28,6 +33,8 @@ class Chain:
 
     fixed: the axis whose taps do not run along the moving operand; packs: whether they lie beside the stationary
     channels instead. moving_block: the channels that are turned together with this chain's.
+    rows, reach: with more than one row of H beside the stationary channels, no axis is fixed, and instead of the taps
+    of H so many rows run along the moving operand (see lower.row_pairs).
     """
 
     stationary: Range
@@ -36,6 +43,8 @@ class Chain:
     fixed: int
     packs: bool
     moving_block: Range
+    rows: int = 1
+    reach: int = 0
 
     @property
     def running(self) -> tuple[int, int]:
@@ -65,9 +74,24 @@ class Chain:
     @property
     def shape(self) -> tuple[int, int, int, int]:
         """[packed taps · stationary channels, taps of the two running axes, moving channels]."""
+        if self.rows > 1:
+            return self._shape_of_rows
         first, second = (self.taps[axis][1] - self.taps[axis][0] for axis in self.running)
         columns = self.packed_taps * (self.stationary[1] - self.stationary[0])
         return columns, first, second, self.moving[1] - self.moving[0]
+
+    @property
+    def _shape_of_rows(self) -> tuple[int, int, int, int]:
+        """[rows · stationary channels, taps of W, taps of D, reached rows · moving channels]."""
+        width = self.stationary[1] - self.stationary[0]
+        (d0, d1), _, (w0, w1) = self.taps
+        return self.rows * width, w1 - w0, d1 - d0, self.reach * (self.moving[1] - self.moving[0])
+
+    def by_depth(self) -> Iterator[Chain]:
+        """Give the parts of a chain of rows that results are stored in: one tap of D each, and taps of H again."""
+        for tap in range(*self.taps[0]):
+            taps = (tap, tap + 1), self.taps[1], self.taps[2]
+            yield Chain(self.stationary, self.moving, taps, 0, False, self.moving_block)
 
     def cells(self) -> Iterator[tuple[tuple[int, int, int], tuple[int, int, int]]]:
         """Every (taps of D, H, W) with its (packed tap, cell, cell) in the region."""
@@ -82,13 +106,28 @@ class Chain:
 def cut_chains(plan: WgradPlan, axes: Axes, channels: tuple[int, int]) -> Iterator[Chain]:
     """Cut dw into chains, those that share turned moving channels next to each other."""
     stationary, moving = channels
+    if plan.rows > 1:
+        yield from _row_chains(plan, axes, channels)
+        return
     for block in channel_blocks(moving, plan.moving_block):
-        width = split_even(block[1] - block[0], CHAIN_COLUMNS)
+        width = split_even(block[1] - block[0], BANK_COLUMNS)
         for owner in channel_blocks(stationary, STATIONARY_COLUMNS):
             for run in split_upto(block, width):
                 for taps, fixed in tap_runs(plan, axes, (owner, run)):
                     packs = plan.stationary_axis is not None
                     yield Chain(owner, run, taps, fixed, packs, block)
+
+
+def _row_chains(plan: WgradPlan, axes: Axes, channels: tuple[int, int]) -> Iterator[Chain]:
+    """Cut the taps of D and W; all rows that some of H reach stay together."""
+    stationary, moving = channels
+    reach = axes[1].reach(plan.rows)
+    cuts = row_cuts((axes[0].kernel, axes[2].kernel), reach * moving)
+    for d in split_upto((0, axes[0].kernel), cuts[0]):
+        for w in split_upto((0, axes[2].kernel), cuts[1]):
+            taps = d, (0, axes[1].kernel), w
+            owner, run = (0, stationary), (0, moving)
+            yield Chain(owner, run, taps, 0, False, run, plan.rows, reach)
 
 
 def tap_runs(
@@ -102,7 +141,7 @@ def tap_runs(
         fixed = min((2, 0, 1), key=lambda axis: axes[axis].kernel)
     else:
         sizes[fixed] = split_even(axes[fixed].kernel, max(1, STATIONARY_COLUMNS // (c1 - c0)))
-    limit = max(1, CHAIN_COLUMNS // (m1 - m0))
+    limit = max(1, BANK_COLUMNS // (m1 - m0))
     for axis in (1, 0, 2):
         if axis != fixed:
             sizes[axis] = split_even(axes[axis].kernel, limit)

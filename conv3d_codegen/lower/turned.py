@@ -53,6 +53,12 @@ class Spread:
             return first, stop
         return min(max(first, 0), self.size), max(0, min(stop, self.size))
 
+    def existing(self, run: Range, origin: int, step: int) -> Range:
+        """Cut a run to those i whose row origin + i · step exists, on an axis that is not on partitions."""
+        if self.groups > 1:
+            return run
+        return max(run[0], -(origin // step)), min(run[1], (self.size - 1 - origin) // step + 1)
+
     @property
     def inside(self) -> Range:
         """Entries [first, stop) whose row exists, on an axis that is not on partitions."""
@@ -118,6 +124,16 @@ class Turned:
         assert isinstance(w, slice)
         flat = builder.alias(self.buffer, (positions, n * d_extent * h_extent * c))
         return flat[:, w.start * c : w.stop * c]
+
+    def row_columns(self, builder: Builder, sample: int, d: slice, h: slice, w: slice) -> SliceView:
+        """Address neighbouring H entries with all channels: [positions, W entries, D entries, H entries · channels]."""
+        positions, n, d_extent, h_extent, c = self.buffer.shape
+        flat = builder.alias(self.buffer, (positions, n, d_extent, h_extent * c))
+        first = h.start + self.skips[1], h.stop + self.skips[1]
+        columns = slice(first[0] * c, first[1] * c)
+        return flat[
+            :, _shift(w, sample * self.spreads[3].entries), _shift(d, self.skips[0]), columns
+        ]
 
 
 def _shift(index: int | slice, by: int) -> int | slice:

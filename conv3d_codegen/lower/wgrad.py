@@ -13,10 +13,12 @@ it is evicted once per slab and, over several slabs, added up in SBUF in fp32. T
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING
 
 from conv3d_codegen.lower.direct import load_spread
+from conv3d_codegen.lower.row_pairs import RowPairs
 from conv3d_codegen.lower.tap_chains import Chain, cut_chains
 from conv3d_codegen.lower.turned import Spread, turn
 from conv3d_codegen.lower.windows import Box
@@ -120,7 +122,7 @@ class WgradLowering:
         for chain in chains:
             total = self.builder.allocate("dw_zero", chain.shape, "fp32", "sbuf")
             self.builder.zero(total.whole())
-            self._finish([self.writer.write(chain, total)])
+            self._finish([self._write(chain, total)])
 
     def open_sums(self, chains: Sequence[Chain]) -> None:
         """Declare sums that iterations of loops can add to."""
@@ -130,7 +132,7 @@ class WgradLowering:
 
     def write_sums(self, chains: Sequence[Chain]) -> None:
         """Round and store sums that are complete."""
-        self._finish([self.writer.write(chain, self.sums[chain]) for chain in chains])
+        self._finish([self._write(chain, self.sums[chain]) for chain in chains])
 
     def chains(self) -> tuple[Chain, ...]:
         """All accumulations of dw, by block of moving channels that are turned together."""
@@ -169,6 +171,8 @@ class WgradLowering:
         """Whether any chain reads rows that do not exist: packed taps do, and chains that no position covers."""
         if self.plan.stationary_axis is not None:
             return True
+        if self.plan.rows > 1:
+            return False
         return any(self._full_position(chain, spreads) is None for chain in chains)
 
     def contract(self, operands: Operands, chains: Sequence[Chain], *, last: bool) -> None:
@@ -200,6 +204,10 @@ class WgradLowering:
     def _contract(self, operands: Operands, chain: Chain, landing: Buffer) -> None:
         """All matmuls of one chain; the first one writes the whole region."""
         self.builder.comment(f"{landing.name}: {chain.describe(self.axes)}")
+        if chain.rows > 1:
+            row_pairs = RowPairs(self.builder, self.axes)
+            row_pairs.contract(operands.stationary, operands.moving, chain, landing)
+            return
         spreads = operands.stationary.spreads, operands.moving.spreads
         n, d, h, w = (range(min(s.entries, m.entries)) for s, m in zip(*spreads, strict=True))
         positions = list(product(n, d, h, w))
@@ -261,11 +269,9 @@ class WgradLowering:
         ):
             moves = axis.shifted == self.plan.moving
             spread = spreads[moves][number + 1]
-            low, high = first, stop
-            if spread.groups == 1:
-                row = spread.low + entry * axis.stride
-                low = max(first, ceil_div(-row, axis.dilation))
-                high = min(stop, (axis.halo_size - 1 - row) // axis.dilation + 1)
+            low, high = spread.existing(
+                (first, stop), spread.low + entry * axis.stride, axis.dilation
+            )
             packed = chain.packs and number == chain.fixed
             found.append((first, stop) if packed and low < high else (low, high))
         return found[0], found[1], found[2]
@@ -291,11 +297,18 @@ class WgradLowering:
         """Evict a finished chain: keep, add to, or complete its sum."""
         total = self.sums.get(chain)
         if last and total is None:
-            return self.writer.write(chain, landing)
+            return self._write(chain, landing)
         if total is None:
             total = self.builder.allocate("dw_sum", chain.shape, "fp32", "sbuf")
             self.sums[chain] = total
             self.builder.copy(total.whole(), landing.whole())
             return None
         self.builder.add(tensor_add(total.whole(), total.whole(), landing.whole(), "vector"))
-        return self.writer.write(chain, total) if last else None
+        return self._write(chain, total) if last else None
+
+    def _write(self, chain: Chain, total: Buffer) -> Finish | None:
+        """Round a complete sum and store it, or leave storing to the caller."""
+        if chain.rows == 1:
+            return self.writer.write(chain, total)
+        parts = RowPairs(self.builder, self.axes).results(chain, total)
+        return partial(self._finish, [self.writer.write(part, sums) for part, sums in parts])

@@ -9,9 +9,12 @@ channel c of row (b_d·f_d + u_d, b_h·f_h + u_h).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import TYPE_CHECKING
 
+from conv3d_codegen.dtypes import dtype
 from conv3d_codegen.lower.channels_last import AxisRows, Part, load_turned
+from conv3d_codegen.planner.blocks import even_pieces, split_upto
 from conv3d_codegen.program.instructions import dma_copy
 
 if TYPE_CHECKING:
@@ -94,14 +97,14 @@ def load_window(
     box: Box,
     channels: Range,
     fold: tuple[int, int],
-    dtype: str,
+    to_dtype: str,
 ) -> Window:
     """Load one channel block of a box, cast to a type; positions outside the tensor are zero."""
     box = aligned(box, fold)
     width = channels[1] - channels[0]
     n, d, h, w = box.extents
     shape = (fold[0] * fold[1] * width, n, d // fold[0], h // fold[1], w)
-    buffer = builder.allocate(f"{source.stem}_win", shape, dtype, "sbuf")
+    buffer = builder.allocate(f"{source.stem}_win", shape, to_dtype, "sbuf")
     window = Window(buffer, box, fold, channels)
     _zero_outside(builder, window, source)
     if source.channels_last and width > 1:
@@ -111,10 +114,10 @@ def load_window(
         columns = AxisRows(w, box.w[0], 1, 0, size_w)
         load_turned(builder, Part(source, buffer, channels, box.n, depth, height, columns))
         return window
+    planes = even_pieces(d, fold[0], width * (h // fold[1]) * w * dtype(to_dtype).bytes)
     for sample in range(*box.n):
-        for u_d in range(fold[0]):
-            for u_h in range(fold[1]):
-                _load_rows(builder, window, source, sample, (u_d, u_h))
+        for piece, u_d, u_h in product(split_upto(box.d, planes), range(fold[0]), range(fold[1])):
+            _load_rows(builder, window, source, (sample, piece), (u_d, u_h))
     return window
 
 
@@ -147,14 +150,24 @@ def _zero_outside(builder: Builder, window: Window, source: Activation) -> None:
 
 
 def _load_rows(
-    builder: Builder, window: Window, source: Activation, sample: int, row: tuple[int, int]
+    builder: Builder,
+    window: Window,
+    source: Activation,
+    where: tuple[int, Range],
+    row: tuple[int, int],
 ) -> None:
-    """DMA the rows of one fold position, clipped to the tensor."""
+    """DMA the rows of one fold position in some planes of a sample, clipped to the tensor."""
+    sample, planes = where
     box = window.box
     spans = []
     starts = []
-    for (low, high), size, f, u in zip(
-        (box.d, box.h, box.w), source.size, (*window.fold, 1), (*row, 0), strict=True
+    for (low, high), origin, size, f, u in zip(
+        (planes, box.h, box.w),
+        (box.d[0], box.h[0], box.w[0]),
+        source.size,
+        (*window.fold, 1),
+        (*row, 0),
+        strict=True,
     ):
         first = low + u if low + u >= 0 else (low + u) % f
         stop = min(high, size)
@@ -162,7 +175,7 @@ def _load_rows(
             return
         count = -(-(stop - first) // f)
         spans.append(slice(first, first + (count - 1) * f + 1, f))
-        starts.append(((first - low - u) // f, count))
+        starts.append(((first - origin - u) // f, count))
     c0, c1 = window.channels
     p0 = (row[0] * window.fold[1] + row[1]) * (c1 - c0)
     inner = tuple(slice(start, start + count) for start, count in starts)

@@ -8,6 +8,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+BANK_COLUMNS = 512  # fp32 columns of a PSUM bank, and the widest moving operand of trn2
+
+# Bytes of a transfer that is not worth cutting further: 0.35 us of trn2's whole DMA rate, less than its latency.
+PIECE_BYTES = 128 * 1024
+MOST_PIECES = 4  # per slab: more of them would make text longer, and hide little more
+
 
 def ceil_div(value: int, divisor: int) -> int:
     """Round the quotient up."""
@@ -26,6 +32,22 @@ def split_upto(extent: tuple[int, int], size: int) -> Iterator[tuple[int, int]]:
         yield start, min(start + size, high)
 
 
+def row_cuts(taps: tuple[int, int], columns: int) -> tuple[int, int]:
+    """How many taps of D and of W fit one bank together, each with so many columns of rows and channels."""
+    depth, width = taps
+    w = split_even(width, BANK_COLUMNS // columns)
+    return split_even(depth, BANK_COLUMNS // (columns * w)) if w == width else 1, w
+
+
 def channel_blocks(channels: int, limit: int) -> tuple[tuple[int, int], ...]:
     """Cut channels into pieces of at most limit, full ones first."""
     return tuple(split_upto((0, channels), min(limit, channels)))
+
+
+def even_pieces(extent: int, unit: int, unit_bytes: int) -> int:
+    """Size of the pieces, in multiples of unit, that an extent is moved in: few, and none of them short.
+
+    unit_bytes: of one unit in all partitions of a transfer.
+    """
+    units = ceil_div(extent, unit)
+    return max(ceil_div(PIECE_BYTES, max(1, unit_bytes)), ceil_div(units, MOST_PIECES)) * unit

@@ -10,28 +10,30 @@ from typing import TYPE_CHECKING
 from conv3d_codegen.dtypes import dtype
 from conv3d_codegen.planner.blocks import ceil_div
 from conv3d_codegen.planner.estimate import Work
+from conv3d_codegen.planner.grid import AxisCuts
 from conv3d_codegen.planner.price_transfers import TransferPrices
-from conv3d_codegen.planner.schedule import STAGED_FILTERS
+from conv3d_codegen.planner.schedule import STAGED_FILTERS, dx_band
 
 if TYPE_CHECKING:
-    from conv3d_codegen.planner.schedule import Schedule
+    from conv3d_codegen.planner.schedule import DgradPlan, Schedule
+    from conv3d_codegen.planner.slab_grid import Sizes
 
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
     """SBUF bytes per partition of a schedule, by what holds them.
 
-    windows: of one slab; filters: matrices of dx; rows: dx on its way out; turned: operands of dw; chain: one sum of
-    dw that outlives a slab; staging: filters as they are loaded, before there are windows.
+    windows: of one slab; filters: matrices of dx; loaded: filters as they are loaded; rows: dx on its way out;
+    turned: operands of dw; chain: one sum of dw that outlives a slab.
     is_single: there is one slab; is_alone: and one pack.
     """
 
     windows: int
     filters: int
+    loaded: int
     rows: int
     turned: int
     chain: float
-    staging: int
     is_single: bool
     is_alone: bool
 
@@ -47,7 +49,14 @@ class Occupancy:
             held = self.windows + max(self.filters + self.rows, self.turned)
         else:
             held = self.windows + self.filters + max(self.rows, self.turned)
-        return max(held + int(self.chain * chains), self.staging)
+        # Before any window is loaded, resident filters and a part of what they are turned from.
+        staging = self.filters + min(self.loaded, STAGED_FILTERS)
+        return max(held + int(self.chain * chains), staging)
+
+    @property
+    def held_with_filters_ahead(self) -> int:
+        """Bytes where the only slab is woven, and all filters are loaded before they are turned."""
+        return self.windows + self.filters + self.loaded + max(self.rows, self.turned)
 
 
 @dataclass(frozen=True)
@@ -77,31 +86,34 @@ class Pricing(TransferPrices):
 
     def occupancy(self, schedule: Schedule) -> Occupancy:
         """SBUF that a schedule takes, whether it is woven or not and however many chains one pass serves."""
-        sizes = schedule.slabs.sizes
-        extents = self.problem.batch, *self.problem.out_size
-        slabs = math.prod(map(ceil_div, extents, sizes))
+        samples, *sizes = schedule.slabs.sizes
+        slabs = ceil_div(self.problem.batch, samples)
+        for axis, size in zip(self.problem.axes, sizes, strict=True):
+            slabs *= AxisCuts(axis, size).count
         filters, rows = self._dgrad_bytes(schedule)
         return Occupancy(
             windows=self._window_bytes(schedule, "dy") + self._window_bytes(schedule, "x"),
             filters=filters,
+            loaded=self._loaded_bytes(schedule),
             rows=rows,
             turned=self._wgrad_bytes(schedule),
             chain=self._chain_bytes(schedule) if slabs > 1 else 0.0,
-            staging=self._staging_bytes(schedule),
             is_single=slabs == 1,
             is_alone=slabs == 1 and self.problem.groups == self.problem.all_groups,
         )
 
-    def _staging_bytes(self, schedule: Schedule) -> int:
-        """Resident matrices of dx and, before any window is loaded, one pair of channel blocks as it is loaded."""
+    def _loaded_bytes(self, schedule: Schedule) -> int:
+        """Count filters of dx as they are loaded, if they stay resident once turned."""
         dgrad = schedule.dgrad
         if dgrad is None or not dgrad.filters_resident:
             return 0
         depth, height, width = dgrad.axes
-        dy_block = self.dy_block(schedule)
+        dx_channels, dy_channels = self.dgrad_channels
         entries = len(depth.entries()) * len(height.entries()) * len(width.entries())
-        loaded = entries * depth.fold * height.fold * dy_block * self.item
-        return self.filter_bytes(dgrad, dy_block) + min(loaded, STAGED_FILTERS)
+        in_blocks = ceil_div(dx_channels, dgrad.in_block)
+        out_blocks = ceil_div(dy_channels, self.dy_block(schedule))
+        columns = depth.fold * height.fold * self.dy_block(schedule)
+        return in_blocks * out_blocks * entries * columns * self.item
 
     def _chain_bytes(self, schedule: Schedule) -> float:
         """Sum of one chain of dw that is kept from slab to slab, in fp32."""
@@ -111,7 +123,10 @@ class Pricing(TransferPrices):
         stationary, moving = self.wgrad_channels(plan)
         cells = moving * ceil_div(stationary, 128)
         for number, taps in enumerate(self.problem.kernel):
-            cells *= self.packed_runs(plan) if number == plan.stationary_axis else taps
+            if number == plan.stationary_axis:
+                cells *= self.packed_runs(plan)
+            else:
+                cells *= self.reach(plan) if plan.rows > 1 and number == 1 else taps
         return cells * 4 / self.chains(plan)
 
     def _window_bytes(self, schedule: Schedule, name: str) -> int:
@@ -136,7 +151,7 @@ class Pricing(TransferPrices):
 
     def _dgrad_bytes(self, schedule: Schedule) -> tuple[int, int]:
         """Stationary matrices, and two buffers of dx rows."""
-        dgrad, problem = schedule.dgrad, self.problem
+        dgrad = schedule.dgrad
         if dgrad is None:
             return 0, 0
         dx_channels, dy_channels = self.dgrad_channels
@@ -144,14 +159,25 @@ class Pricing(TransferPrices):
         pairs = ceil_div(dx_channels, dgrad.in_block) * ceil_div(
             dy_channels, self.dy_block(schedule)
         )
-        one = filters // pairs
-        rows = 1
-        for axis, slab in zip(dgrad.axes, schedule.slabs.sizes[1:], strict=True):
-            extent = min(axis.size, slab * axis.pace + axis.pad)
-            rows *= ceil_div(extent, axis.period) + 1 if axis.blocked else extent
-        samples = min(schedule.slabs.sizes[0], problem.batch)
-        held = filters if dgrad.filters_resident else 3 * one
-        return held, samples * rows * self.out_item
+        held = filters if dgrad.filters_resident else 3 * filters // pairs
+        return held, self._dx_row_bytes(dgrad, schedule.slabs.sizes)
+
+    def _dx_row_bytes(self, plan: DgradPlan, sizes: Sizes) -> int:
+        """Dx rows on their way out: two bands of planes of one slab, each of which is stored when it is computed."""
+        extents = [
+            min(axis.size, slab * axis.pace + axis.pad)
+            for axis, slab in zip(plan.axes, sizes[1:], strict=True)
+        ]
+        d, h, w = (
+            ceil_div(extent, axis.period) + 1 if axis.blocked else extent
+            for axis, extent in zip(plan.axes, extents, strict=True)
+        )
+        item = self.out_item
+        bands = min(sizes[0], self.problem.batch) * ceil_div(
+            extents[0], dx_band(plan, extents[0], plan.in_block * h * w * item)
+        )
+        whole = min(sizes[0], self.problem.batch) * d * h * w * item
+        return ceil_div(whole * min(bands, 2), bands)
 
     def _wgrad_bytes(self, schedule: Schedule) -> int:
         """Add up the turned tensors of one slab, and a few results on their way out."""

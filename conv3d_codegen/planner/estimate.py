@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from conv3d_codegen.dtypes import dtype
-from conv3d_codegen.planner.blocks import ceil_div, split_even, split_upto
+from conv3d_codegen.planner.blocks import BANK_COLUMNS, ceil_div, split_even, split_upto
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 Range = tuple[int, int]
 
-BANK_COLUMNS = 512  # fp32 columns of a PSUM bank
 _ENDS = 2  # slabs at either end of an axis that may be cut short by the border
 
 
@@ -66,20 +65,24 @@ class Work:
         )
 
     @property
-    def busiest(self) -> tuple[str, float]:
-        """Engine that bounds the kernel if everything overlaps, and its time."""
-        rows = (
+    def by_engine(self) -> tuple[tuple[str, float], ...]:
+        """Each engine's time; evictions are shared evenly as far as Vector's own work allows."""
+        return (
             ("tensor", self.tensor),
             ("vector", max((self.drain + self.vector) / 2, self.vector)),
             ("gpsimd", self.gpsimd),
             ("dma", self.dma),
         )
-        return max(rows, key=lambda row: row[1])
+
+    @property
+    def busiest(self) -> tuple[str, float]:
+        """Engine that bounds the kernel if everything overlaps, and its time."""
+        return max(self.by_engine, key=lambda row: row[1])
 
     @property
     def total(self) -> float:
-        """Time if nothing overlapped; breaks ties between equally bound schedules."""
-        return self.tensor + self.drain / 2 + self.vector + self.gpsimd + self.dma
+        """Time if nothing overlapped."""
+        return sum(time for _, time in self.by_engine)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from conv3d_codegen.planner.blocks import ceil_div
-from conv3d_codegen.planner.estimate import BANK_COLUMNS, Work, dgrad_counts
+from conv3d_codegen.planner.blocks import BANK_COLUMNS, ceil_div
+from conv3d_codegen.planner.estimate import Work, dgrad_counts
 from conv3d_codegen.planner.price_groups import GroupPrices
 
 if TYPE_CHECKING:
@@ -56,33 +56,43 @@ class DgradPrices(GroupPrices):
             instructions=number + tiles,
         )
         if plan.filters_resident:
-            filters = self._filter_work(plan, counts, in_blocks * out_blocks)
+            filters = self.filter_work(plan, sizes, dy_block)
             return work + replace(filters, once=filters.instructions)
         turns = ceil_div(tiles, 4 * in_blocks)
-        return work + self._filter_work(plan, counts, in_blocks * out_blocks * turns)
+        return work + self.filter_work(plan, sizes, dy_block).times(turns)
 
-    def _filter_work(self, plan: DgradPlan, counts: tuple[DgradCounts, ...], pairs: int) -> Work:
-        """Load and turn the stationary matrices of `pairs` pairs of channel blocks."""
+    def filter_work(self, plan: DgradPlan, sizes: Sizes, dy_block: int) -> Work:
+        """Load and turn all stationary matrices once."""
+        dx_channels, dy_channels = self.dgrad_channels
+        in_blocks, out_blocks = (
+            ceil_div(dx_channels, plan.in_block),
+            ceil_div(dy_channels, dy_block),
+        )
+        pairs = in_blocks * out_blocks
         if self.is_diagonal:
             return self.diagonal_work(plan).times(pairs)
         depth, height, _ = plan.axes
-        entries = counts[0].entries * counts[1].entries * counts[2].entries
+        entries = math.prod(c.entries for c in self.dgrad_counts(plan, sizes))
         rows = depth.rows * height.rows * plan.in_block
         columns = entries * rows * pairs
         bytes_moved = self.filter_elements * self.item
-        run = min(self.problem.out_channels, 128 // (depth.fold * height.fold)) * self.item
+        fold = depth.fold * height.fold
+        is_joined = fold == 1 and plan.filters_resident and self.problem.groups == 1
+        run = (dy_channels if is_joined else min(dy_channels, 128 // fold)) * self.item
         loads = 1
         if depth.blocked or height.blocked:
             loads = sum(len(t.triples) for t in depth.entries())
             loads *= sum(len(t.triples) for t in height.entries())
+            bytes_moved = bytes_moved * loads // (self.problem.kernel[0] * self.problem.kernel[1])
+        loads *= in_blocks if is_joined else pairs
         prices = self.prices
         spread = pairs * self.spread_vector_ns(rows) if self.problem.groups > 1 else 0.0
         return Work(
             vector=spread,
             tensor=prices.transposes(entries * pairs, rows),
             drain=prices.drains(columns / BANK_COLUMNS, columns, self.item),
-            dma=prices.dma(loads * pairs, bytes_moved, run),
-            instructions=pairs * (loads + entries + entries * rows / BANK_COLUMNS),
+            dma=prices.small_dma(loads, bytes_moved, run),
+            instructions=loads + pairs * (entries + entries * rows / BANK_COLUMNS),
         )
 
     def filter_bytes(self, plan: DgradPlan, dy_block: int) -> int:

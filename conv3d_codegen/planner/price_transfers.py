@@ -22,22 +22,8 @@ class TransferPrices(DgradPrices, WgradPrices):
 
     def transfers(self, schedule: Schedule) -> Work:
         """Load windows of dy and x, and store dx."""
-        work = Work()
+        work = self.window_work(schedule, "dy") + self.window_work(schedule, "x")
         prices = self.prices
-        windows = self.window_rows(schedule)
-        for name, channels, fold in (
-            ("dy", self.problem.out_channels, schedule.dy_fold),
-            ("x", self.problem.in_channels, schedule.x_fold),
-        ):
-            (rows, run), calls = windows[name]
-            block = schedule.dy_block if name == "dy" else schedule.x_block
-            if rows and self.geometry.layout == "NDHWC":
-                beside = math.prod(fold) * min(block, channels)
-                work += self._turned(rows * channels, beside, min(block, channels), self.item)
-            elif rows:
-                calls *= ceil_div(channels, block) * math.prod(fold)
-                moved = rows * channels * self.item
-                work += Work(dma=prices.dma(calls, moved, run * self.item), instructions=calls)
         if schedule.dgrad is not None and self.geometry.layout == "NDHWC":
             depth, height, _ = schedule.dgrad.axes
             block = min(schedule.dgrad.in_block, self.dgrad_channels[0])
@@ -58,6 +44,46 @@ class TransferPrices(DgradPrices, WgradPrices):
             calls *= min(schedule.slabs.sizes[0], self.problem.batch) * depth.rows * height.rows
             work += Work(dma=prices.dma(calls, moved, run * self.out_item), instructions=calls)
         return work
+
+    def window_work(self, schedule: Schedule, name: str) -> Work:
+        """Load the windows of dy or of x."""
+        channels, fold, block = (
+            (self.problem.out_channels, schedule.dy_fold, schedule.dy_block)
+            if name == "dy"
+            else (self.problem.in_channels, schedule.x_fold, schedule.x_block)
+        )
+        (rows, run), calls = self.window_rows(schedule, name)
+        if rows == 0:
+            return Work()
+        if self.geometry.layout == "NDHWC":
+            beside = math.prod(fold) * min(block, channels)
+            return self._turned(rows * channels, beside, min(block, channels), self.item)
+        calls *= ceil_div(channels, block) * math.prod(fold)
+        moved = rows * channels * self.item
+        dma = self.prices.dma(calls, moved, run * self.item)
+        return Work(dma=dma, instructions=calls)
+
+    def waits_for_filters(self, schedule: Schedule) -> bool:
+        """Whether filters take longer to load than the tensor that dw alone reads: then dx had better come last."""
+        dgrad = schedule.dgrad
+        if dgrad is None or schedule.wgrad is None or not dgrad.filters_resident:
+            return False
+        filters = self.filter_work(dgrad, schedule.slabs.sizes, self.dy_block(schedule))
+        name = "dy" if self.problem.transposed else "x"
+        return filters.dma > self.window_work(schedule, name).dma
+
+    def first_loads(self, schedule: Schedule) -> float:
+        """Price what is loaded before the tensor engine can start: dy of one slab, and filters if dx comes first."""
+        slabs = math.prod(
+            map(ceil_div, (self.problem.batch, *self.problem.out_size), schedule.slabs.sizes)
+        )
+        name = "x" if self.problem.transposed else "dy"
+        first = self.window_work(schedule, name).dma / slabs / self.passes_per_pack(schedule)
+        if schedule.dgrad is not None and not schedule.dx_last:
+            first += self.filter_work(
+                schedule.dgrad, schedule.slabs.sizes, self.dy_block(schedule)
+            ).dma
+        return first
 
     def _turned(self, elements: int, beside: int, channels: int, item: int) -> Work:
         """Move channels-last elements in runs of a block of channels, and turn them on chip.
@@ -88,34 +114,29 @@ class TransferPrices(DgradPrices, WgradPrices):
             return False
         return self.holds_dy(name) or schedule.wgrad is not None
 
-    def window_rows(self, schedule: Schedule) -> dict[str, tuple[tuple[int, int], int]]:
-        """Positions of dy and x that are loaded over all slabs, the DMA run in elements, and the loads."""
+    def window_rows(self, schedule: Schedule, name: str) -> tuple[tuple[int, int], int]:
+        """Positions of a tensor that are loaded over all slabs, the DMA run in elements, and the loads."""
         sizes, problem = schedule.slabs.sizes, self.problem
+        if not self.loads(schedule, name):
+            return (0, 0), 0
         wgrad = schedule.wgrad
         passes = ceil_div(self.chains(wgrad), schedule.chains_per_pass) if wgrad else 1
-        found = {}
-        for name, size in (("dy", problem.out_size), ("x", problem.in_size)):
-            if not self.loads(schedule, name):
-                found[name] = ((0, 0), 0)
-                continue
-            fold = schedule.dy_fold if name == "dy" else schedule.x_fold
-            rows, calls, run = problem.batch, problem.batch, 1
-            contiguous = True
-            for number in (2, 1, 0):
-                extent, slab = size[number], sizes[number + 1]
-                most = self.window_extent(schedule, name, number)
-                pieces = ceil_div(problem.out_size[number], slab)
-                loaded = (
-                    extent if pieces == 1 else min(pieces * most, extent + pieces * (most - slab))
-                )
-                rows *= max(loaded, 1)
-                calls *= pieces
-                f = 1 if number == 2 else fold[number]
-                if contiguous:
-                    run *= min(most, extent) if f == 1 else 1
-                contiguous = contiguous and most == extent and f == 1
-            found[name] = ((rows * passes, run), calls * passes)
-        return found
+        size = problem.out_size if name == "dy" else problem.in_size
+        fold = schedule.dy_fold if name == "dy" else schedule.x_fold
+        rows, calls, run = problem.batch, problem.batch, 1
+        contiguous = True
+        for number in (2, 1, 0):
+            extent, slab = size[number], sizes[number + 1]
+            most = self.window_extent(schedule, name, number)
+            pieces = ceil_div(problem.out_size[number], slab)
+            loaded = extent if pieces == 1 else min(pieces * most, extent + pieces * (most - slab))
+            rows *= max(loaded, 1)
+            calls *= pieces
+            f = 1 if number == 2 else fold[number]
+            if contiguous:
+                run *= min(most, extent) if f == 1 else 1
+            contiguous = contiguous and most == extent and f == 1
+        return (rows * passes, run), calls * passes
 
     def window_extent(self, schedule: Schedule, name: str, number: int) -> int:
         """Largest extent of a window of dy or x on one axis."""

@@ -7,12 +7,21 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from conv3d_codegen.planner.blocks import ceil_div, channel_blocks, split_even, split_upto
+from conv3d_codegen.planner.blocks import (
+    BANK_COLUMNS,
+    ceil_div,
+    channel_blocks,
+    row_cuts,
+    split_even,
+    split_upto,
+)
 from conv3d_codegen.planner.correlation import correlation_axis
-from conv3d_codegen.planner.estimate import BANK_COLUMNS, Work, wgrad_counts
+from conv3d_codegen.planner.estimate import Work, wgrad_counts
 from conv3d_codegen.planner.price_groups import GroupPrices
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from conv3d_codegen.planner.correlation import CorrelationAxis
     from conv3d_codegen.planner.estimate import WgradCounts
     from conv3d_codegen.planner.schedule import Schedule, WgradPlan
@@ -68,7 +77,10 @@ class WgradPrices(GroupPrices):
                 columns, cells = columns * count.pairs, cells * axis.kernel
                 share *= count.pairs / (count.plain * axis.kernel)
         matmuls = samples * math.prod(c.plain for c in counts) * chains * share
-        work = Work(tensor=prices.matmuls(matmuls, columns), instructions=matmuls)
+        if plan.rows > 1:
+            matmuls, columns, cells = self.row_products(plan, counts, samples)
+        slowdown = self.moving_slowdown(plan, counts)
+        work = Work(tensor=slowdown * prices.matmuls(matmuls, columns), instructions=matmuls)
         folds = (schedule.dy_fold, schedule.x_fold)
         still_fold, moving_fold = folds if plan.moving == "wide" else folds[::-1]
         still, moved = self._turned_entries(plan, counts, (still_fold, moving_fold))
@@ -94,12 +106,45 @@ class WgradPrices(GroupPrices):
         results = self._result_work(plan, chains, cells)
         return work + replace(results, once=results.instructions)
 
+    def row_products(
+        self, plan: WgradPlan, counts: Sequence[WgradCounts], samples: int
+    ) -> tuple[float, float, int]:
+        """Count matmuls, their columns, and columns of sums where rows lie beside the stationary channels."""
+        depth, height, width = counts
+        k_d, _, k_w = self.problem.kernel
+        blocks = height.slabs * ceil_div(height.plain_most, plan.rows)
+        reached = self.reach(plan) * self.wgrad_channels(plan)[1]
+        matmuls = samples * depth.plain * width.plain * blocks * self.chains(plan)
+        columns = samples * depth.pairs * width.pairs * blocks * reached
+        return matmuls, columns, k_d * k_w * reached
+
+    def reach(self, plan: WgradPlan) -> int:
+        """How many rows of H of the moving tensor the rows beside the stationary channels meet."""
+        return correlation_axis(self.problem.axes[1], plan.moving).reach(plan.rows)
+
+    def moving_slowdown(self, plan: WgradPlan, counts: Sequence[WgradCounts]) -> int:
+        """How much longer matmuls take whose moving elements lie far apart: a single channel, with no taps along H."""
+        if plan.rows > 1 or min(plan.moving_block, self.wgrad_channels(plan)[1]) > 1:
+            return 1
+        taps = self.problem.kernel
+        fixed = plan.stationary_axis
+        if fixed is None:
+            fixed = min((2, 0, 1), key=lambda axis: taps[axis])
+        if fixed != 1 and taps[1] > 1:
+            return 1
+        rows = counts[1].shifted_most if fixed != 1 else counts[1].plain_most
+        return 2 if rows * self.item > self.prices.spec.wide_stride_bytes else 1
+
     def passes(self, schedule: Schedule) -> int:
         """How often the slabs are passed over, for all packs."""
         packs = ceil_div(self.problem.all_groups, self.problem.groups)
+        return packs * self.passes_per_pack(schedule)
+
+    def passes_per_pack(self, schedule: Schedule) -> int:
+        """How often the slabs are passed over for one pack of groups."""
         if schedule.wgrad is None:
-            return packs
-        return packs * ceil_div(self.chains(schedule.wgrad), schedule.chains_per_pass)
+            return 1
+        return ceil_div(self.chains(schedule.wgrad), schedule.chains_per_pass)
 
     def packed_runs(self, plan: WgradPlan) -> int:
         """Into how many runs the taps beside the stationary channels are cut."""
@@ -180,6 +225,10 @@ class WgradPrices(GroupPrices):
     def chains(self, plan: WgradPlan) -> int:
         """PSUM accumulations of dw."""
         stationary, moving = self.wgrad_channels(plan)
+        if plan.rows > 1:
+            k_d, _, k_w = self.problem.kernel
+            cuts = row_cuts((k_d, k_w), self.reach(plan) * moving)
+            return ceil_div(k_d, cuts[0]) * ceil_div(k_w, cuts[1])
         total = 0
         for block in channel_blocks(moving, plan.moving_block):
             width = split_even(block[1] - block[0], BANK_COLUMNS)

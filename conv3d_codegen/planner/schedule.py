@@ -6,6 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from conv3d_codegen.planner.blocks import even_pieces
+
 if TYPE_CHECKING:
     from conv3d_codegen.planner.axes import DgradAxis
 
@@ -53,6 +55,16 @@ class DgradPlan:
         )
 
 
+def dx_band(plan: DgradPlan, planes: int, plane_bytes: int) -> int:
+    """How many of a slab's planes of dx are computed before they are stored: whole tiles.
+
+    plane_bytes: of one plane of blocks in all partitions of a transfer.
+    """
+    axis = plan.axes[0]
+    tile = plan.tile[0] * axis.period
+    return even_pieces(planes, tile, tile // axis.rows * plane_bytes)
+
+
 @dataclass(frozen=True, slots=True)
 class WgradPlan:
     """dw = sum over positions of x · dy, positions on partitions.
@@ -63,12 +75,16 @@ class WgradPlan:
     lengths: positions of (N, D, H, W) that stay in the free dims of one partition; 0 means the slab's whole extent.
         The rest of each axis is spread over partitions.
     moving_block: channels of the moving tensor that are turned at a time.
+    rows: how many neighbouring rows of H of the stationary tensor lie beside its channels. More than one meet, in one
+        matmul, all rows of the moving tensor that their taps reach; products of rows that no tap connects are left out
+        of the result.
     """
 
     moving: Side
     stationary_axis: int | None
     lengths: tuple[int, int, int, int]
     moving_block: int
+    rows: int = 1
 
     @property
     def stationary(self) -> Side:
@@ -87,6 +103,8 @@ class WgradPlan:
         packed = ""
         if self.stationary_axis is not None:
             packed = f", its taps along {'DHW'[self.stationary_axis]} beside its channels"
+        if self.rows > 1:
+            packed = f", {self.rows} of its rows beside its channels"
         return (
             f"dw: {names[self.stationary]} stationary{packed}; {names[self.moving]} moving, "
             f"{self.moving_block} channels turned at a time",
@@ -102,6 +120,7 @@ class Schedule:
     dy_block, x_block: channels per window.
     chains_per_pass: accumulations of dw that one pass over the slabs serves.
     woven: whether a slab is prepared while the one before is contracted; takes room for both.
+    dx_last: whether the only slab's dx follows its dw, so that filters arrive meanwhile.
     rolled: axes of (N, D, H, W) along which like slabs are iterations of a hardware loop.
     """
 
@@ -115,4 +134,5 @@ class Schedule:
     x_block: int
     chains_per_pass: int
     woven: bool
+    dx_last: bool = False
     rolled: tuple[int, ...] = ()

@@ -38,6 +38,8 @@ PASSES = (2, 3, 4, 8, 16, 32, 64, 128, 256)
 TRIED_SLABS = 5  # of those that fit, largest first: smaller ones repeat more borders and sums
 PROMISING = 1.15  # times the best: ways that are tried on more than their largest slabs
 CLIMBED = 2  # ways, the best ones, whose slabs are searched further
+# Shares of lesser times, of exposed ones, and of evictions of unwoven slabs that make a schedule longer.
+HINDRANCE, LATE, UNWOVEN = 0.2, 0.5, 0.12
 KEPT = 12  # ways to compute dw, the best by rough times, that are priced in full
 
 
@@ -57,11 +59,15 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """A schedule with its price."""
+    """A schedule with its price.
+
+    first_ns: what the tensor engine waits for at the start; added_ns: what loops add.
+    """
 
     problem: Problem
     schedule: Schedule
     work: Work
+    first_ns: float
     sbuf: int
     instructions: float
     added_ns: float
@@ -69,12 +75,15 @@ class Scored:
 
     @property
     def score(self) -> float:
-        """Time in ns: the busiest engine, a tenth of what can't overlap at the ends, and what loops add.
+        """Time in ns, as far as it ranks schedules: the busiest engine, and a share of what may not hide behind it.
 
-        Where slabs are not woven, evictions of turned operands hold up the tensor engine too.
+        Where slabs are not woven, evictions of turned operands hold up the tensor engine too. The shares of lesser and
+        exposed times fit 107 kernels of the suite's layers, up to six schedules of each, on the simulator's timeline.
         """
-        exposed = 0.1 * self.work.total + (0.0 if self.schedule.woven else 0.15 * self.work.drain)
-        return self.work.busiest[1] + exposed + self.added_ns
+        busiest = self.work.busiest[1]
+        late = self.first_ns + self.added_ns
+        turning = 0.0 if self.schedule.woven else UNWOVEN * self.work.drain
+        return busiest + HINDRANCE * (self.work.total - busiest) + LATE * late + turning
 
     @property
     def rank(self) -> Rank:
@@ -263,7 +272,12 @@ class _Search:
             per_pass = ceil_div(chains, passes)
             sbuf = occupancy.held(woven=woven, chains=per_pass)
             if sbuf <= self.sbuf_bytes:
-                return self._scored(replace(schedule, woven=woven, chains_per_pass=per_pass), sbuf)
+                schedule = replace(schedule, woven=woven, chains_per_pass=per_pass)
+                if woven and occupancy.is_alone and self.pricing.waits_for_filters(schedule):
+                    sbuf_ahead = occupancy.held_with_filters_ahead
+                    if sbuf_ahead <= self.sbuf_bytes:
+                        return self._scored(replace(schedule, dx_last=True), sbuf_ahead)
+                return self._scored(schedule, sbuf)
         return None
 
     def _scored(self, schedule: Schedule, sbuf: int) -> Scored:
@@ -275,6 +289,7 @@ class _Search:
             self.problem,
             rolled.schedule,
             work,
+            self.pricing.first_loads(schedule),
             sbuf,
             rolled.instructions,
             rolled.added_ns,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING
 
-from conv3d_codegen.planner.blocks import ceil_div
+from conv3d_codegen.planner.blocks import BANK_COLUMNS, ceil_div
 from conv3d_codegen.planner.correlation import correlation_axis
 from conv3d_codegen.planner.estimate import wgrad_counts
 from conv3d_codegen.planner.grid import AxisCuts
@@ -111,6 +111,18 @@ class WgradSearch:
             for block in sorted(self._moving_blocks(moving, moved), reverse=True):
                 for axis in (None, *packable):
                     yield replace(plan, stationary_axis=axis, moving_block=block)
+            yield from self._row_pairs(replace(plan, moving_block=moved), still)
+
+    def _row_pairs(self, plan: WgradPlan, still: int) -> Iterator[WgradPlan]:
+        """Several rows beside few stationary channels, where a bank holds all that one tap of D and of W meets."""
+        axis = correlation_axis(self.pricing.problem.axes[1], plan.moving)
+        if self.pricing.problem.groups > 1 or axis.unit(1) != axis.unit(2):
+            return  # with rows of several units, that of a slab's last one could be another
+        held = min(self.sizes[2], axis.owner_size)
+        for rows in sorted({min(128 // still, held), min(64 // still, held)}):
+            wider = replace(plan, rows=rows)
+            if rows > 1 and self.pricing.reach(wider) * plan.moving_block <= BANK_COLUMNS:
+                yield wider
 
     def _moving_blocks(self, side: Side, channels: int) -> set[int]:
         """All channels, one block of partitions, or few enough that the rows of all taps fit beside others."""
@@ -160,17 +172,22 @@ class WgradSearch:
         still = moved = pairs = float(
             pricing.sample_entries(replace(roles, lengths=(lanes, 0, 0, 0)), self.sizes)
         )
-        for number, option in enumerate(row):
-            counts = option.counts
+        counts = [option.counts for option in row]
+        for number, count in enumerate(counts):
             if number == roles.stationary_axis:
-                still *= counts.shifted
-                moved *= counts.plain
-                pairs *= counts.plain * pricing.packed_runs(roles)
+                still *= count.shifted
+                moved *= count.plain
+                pairs *= count.plain * pricing.packed_runs(roles)
             else:
-                still *= counts.plain
-                moved *= counts.shifted
-                pairs *= counts.pairs
+                still *= count.plain
+                moved *= count.shifted
+                pairs *= count.pairs
+        matmuls = math.prod(count.plain for count in counts) * float(pricing.chains(roles))
         columns = pairs * moving_channels * ceil_div(still_channels, 128)
+        if roles.rows > 1:
+            matmuls, columns, _ = pricing.row_products(roles, counts, 1)
+        columns = max(columns, pricing.prices.spec.min_interval_cycles * matmuls)
+        columns *= pricing.moving_slowdown(roles, counts)
         folds = (self.dy_fold, x_fold) if roles.moving == "wide" else (x_fold, self.dy_fold)
         turned = 0.0
         for entries, channels, fold in (
