@@ -25,6 +25,16 @@ def split_even(extent: int, limit: int) -> int:
     return ceil_div(extent, ceil_div(extent, max(1, min(limit, extent))))
 
 
+def cut_count(windows: int, reached: int, size: int) -> int:
+    """How many slabs of so many windows an axis has; the last one also takes the few rows that lie beyond.
+
+    reached: windows that there would be if every row had one. Where many rows lie beyond, they are slabs of their own.
+    """
+    whole = max(1, ceil_div(windows, size))
+    beyond = reached - whole * size
+    return whole if 2 * beyond <= size else ceil_div(reached, size)
+
+
 def split_upto(extent: tuple[int, int], size: int) -> Iterator[tuple[int, int]]:
     """Cut [low, high) into pieces of size; the last one may be shorter."""
     low, high = extent

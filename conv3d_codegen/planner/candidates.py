@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from conv3d_codegen.dtypes import dtype
 from conv3d_codegen.planner.blocks import ceil_div
-from conv3d_codegen.planner.estimate import Work
+from conv3d_codegen.planner.estimate import Work, dx_cuts
 from conv3d_codegen.planner.grid import AxisCuts
 from conv3d_codegen.planner.price_transfers import TransferPrices
 from conv3d_codegen.planner.schedule import STAGED_FILTERS, dx_band
@@ -165,7 +165,7 @@ class Pricing(TransferPrices):
     def _dx_row_bytes(self, plan: DgradPlan, sizes: Sizes) -> int:
         """Dx rows on their way out: two bands of planes of one slab, each of which is stored when it is computed."""
         extents = [
-            min(axis.size, slab * axis.pace + axis.pad)
+            max(stop - first for first, stop in dx_cuts(axis, slab))
             for axis, slab in zip(plan.axes, sizes[1:], strict=True)
         ]
         d, h, w = (

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import product
 from typing import TYPE_CHECKING
 
 from conv3d_codegen.planner.axes import dgrad_axis, forward_axis
-from conv3d_codegen.planner.blocks import ceil_div
-from conv3d_codegen.planner.estimate import balanced_tile
+from conv3d_codegen.planner.estimate import balanced_tile, dgrad_counts, dx_cuts
+from conv3d_codegen.planner.grid import AxisCuts
 from conv3d_codegen.planner.schedule import STAGED_FILTERS, DgradPlan
 
 if TYPE_CHECKING:
@@ -111,7 +112,10 @@ class DgradSearch:
 def whole_slab(problem: Problem) -> Sizes:
     """Size of the one slab that holds the whole problem, in samples and windows."""
     d, h, w = (
-        max(axis.out, (axis.size - 1 + axis.pad_before) // axis.stride + 1) for axis in problem.axes
+        axis.out
+        if AxisCuts(axis, axis.out).count == 1
+        else max(axis.out, (axis.size - 1 + axis.pad_before) // axis.stride + 1)
+        for axis in problem.axes
     )
     return problem.batch, d, h, w
 
@@ -136,12 +140,26 @@ def _forward_modes(axis: AxisGeometry) -> Iterator[DgradAxis]:
 
 
 def tile_for(axes: Sequence[DgradAxis], slab: Sequence[int]) -> tuple[int, int, int]:
-    """Cut a slab into PSUM tiles of dx, in blocks."""
-    blocks = []
-    for axis, extent in zip(axes, slab, strict=True):
-        most = max(1, ceil_div(axis.size + axis.pad % axis.period, axis.period))
-        blocks.append(min(most, max(1, ceil_div(extent * axis.pace, axis.period))))
-    return balanced_tile(blocks)
+    """Cut slabs into PSUM tiles of dx, in blocks: as suits the largest slab, or those between if that makes fewer."""
+
+    def tiles(tile: tuple[int, int, int]) -> int:
+        return math.prod(
+            dgrad_counts(*of_axis).tiles for of_axis in zip(axes, slab, tile, strict=True)
+        )
+
+    blocks = [_blocks(axis, size) for axis, size in zip(axes, slab, strict=True)]
+    return min(map(balanced_tile, zip(*blocks, strict=True)), key=tiles)
+
+
+@lru_cache(maxsize=4096)
+def _blocks(axis: DgradAxis, size: int) -> tuple[int, int]:
+    """Blocks of the phase that has most of them, in the largest slab and in the second one."""
+    cuts = dx_cuts(axis, size)
+    most = [
+        max(stop - first for first, stop in (axis.blocks_for(phase, *cut) for phase in axis.phases))
+        for cut in cuts
+    ]
+    return max(most), most[min(1, len(most) - 1)]
 
 
 def _is_plain(plan: DgradPlan) -> bool:

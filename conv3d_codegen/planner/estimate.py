@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from conv3d_codegen.dtypes import dtype
-from conv3d_codegen.planner.blocks import BANK_COLUMNS, ceil_div, split_even, split_upto
+from conv3d_codegen.planner.blocks import BANK_COLUMNS, ceil_div, cut_count, split_even, split_upto
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -164,13 +164,20 @@ def _distinct(cuts: Sequence[Range]) -> Iterator[tuple[int, Range]]:
 @lru_cache(maxsize=4096)
 def dx_cuts(axis: DgradAxis, slab: int) -> tuple[Range, ...]:
     """Dx rows of each slab that has any."""
-    last = (axis.size - 1 + axis.pad) // axis.pace
-    pieces = split_upto((0, last + 1), slab)
-    rows = (
-        (max(0, a * axis.pace - axis.pad), min(axis.size, b * axis.pace - axis.pad))
-        for a, b in pieces
+    reached = (axis.size - 1 + axis.pad) // axis.pace + 1
+    return _row_cuts(axis.size, axis.pad, axis.pace, (axis.dy_size, reached), slab)
+
+
+def _row_cuts(
+    size: int, pad: int, pace: int, windows: tuple[int, int], slab: int
+) -> tuple[Range, ...]:
+    """Cut rows of the wide tensor as planner.grid.AxisCuts does; windows: that exist, and that rows reach."""
+    count = cut_count(*windows, slab)
+    stops = [*((number + 1) * slab * pace - pad for number in range(count - 1)), size]
+    cuts = zip([0, *stops[:-1]], stops, strict=True)
+    return tuple(
+        (max(0, low), min(size, high)) for low, high in cuts if max(0, low) < min(size, high)
     )
-    return tuple((low, high) for low, high in rows if low < high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +200,11 @@ class WgradCounts:
 def wgrad_counts(axis: CorrelationAxis, slab: int, length: int) -> WgradCounts:
     """Count one axis of dw, cut in slabs of positions, with `length` positions per partition (0: all)."""
     plain = shifted = pairs = groups = plain_most = shifted_most = 0
-    cuts = list(split_upto((0, axis.owner_size), slab))
+    cuts = tuple(split_upto((0, axis.owner_size), slab))
+    if axis.shifted == "narrow":
+        pad = (axis.kernel - 1) * axis.dilation - axis.pad
+        windows = axis.halo_size, axis.owner_size + pad
+        cuts = _row_cuts(axis.owner_size, pad, 1, windows, slab)
     for times, (low, high) in _distinct(cuts):
         entries = min(length or high - low, high - low)
         spread = ceil_div(high - low, entries)

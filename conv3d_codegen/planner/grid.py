@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING
 
-from conv3d_codegen.planner.blocks import ceil_div
+from conv3d_codegen.planner.blocks import ceil_div, cut_count
 from conv3d_codegen.planner.correlation import correlation_axis
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class AxisCuts:
         """How many pieces there are."""
         axis = self.axis
         last_row = (axis.size - 1 + axis.pad_before) // axis.stride
-        return ceil_div(max(axis.out, last_row + 1), self.size)
+        return cut_count(axis.out, last_row + 1, self.size)
 
     def narrow(self, index: int) -> Range:
         """Windows of a piece."""
@@ -56,8 +56,17 @@ class AxisCuts:
         """Rows of the wide tensor in a piece."""
         axis, low = self.axis, index * self.size
         first = max(0, low * axis.stride - axis.pad_before)
-        stop = min(axis.size, (low + self.size) * axis.stride - axis.pad_before)
+        stop = axis.size
+        if index < self.count - 1:
+            stop = min(stop, (low + self.size) * axis.stride - axis.pad_before)
         return first, max(first, stop)
+
+    @property
+    def most_wide(self) -> int:
+        """Rows of the wide tensor in the largest piece."""
+        count = self.count
+        pieces = {0, min(1, count - 1), count - 1}
+        return max(stop - first for first, stop in map(self.wide, pieces))
 
 
 @dataclass(frozen=True, slots=True)

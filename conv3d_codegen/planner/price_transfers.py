@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from conv3d_codegen.planner.blocks import ceil_div
 from conv3d_codegen.planner.estimate import Work
+from conv3d_codegen.planner.grid import AxisCuts
 from conv3d_codegen.planner.price_dgrad import DgradPrices
 from conv3d_codegen.planner.price_wgrad import WgradPrices
 
@@ -153,7 +154,7 @@ class TransferPrices(DgradPrices, WgradPrices):
             if wgrad.shifted(number) == ("wide" if name == "x" else "narrow"):
                 most = (slab - 1) * (axis.stride if name == "x" else 1) + reach + 1
         if self.problem.transposed and name == "x":
-            most = max(most, slab * axis.stride + axis.pad_before)
+            most = max(most, AxisCuts(axis, slab).most_wide)
         if self.holds_dy(name) and dgrad is not None and dgrad.axes[number].entries():
             rows = dgrad.axes[number]
             low, high = rows.deltas
