@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from conv3d_codegen.dtypes import dtype
@@ -15,7 +15,8 @@ from conv3d_codegen.planner.price_transfers import TransferPrices
 from conv3d_codegen.planner.schedule import STAGED_FILTERS, dx_band
 
 if TYPE_CHECKING:
-    from conv3d_codegen.planner.schedule import DgradPlan, Schedule
+    from conv3d_codegen.planner.price_wgrad import Fold
+    from conv3d_codegen.planner.schedule import DgradPlan, Schedule, WgradPlan
     from conv3d_codegen.planner.slab_grid import Sizes
 
 
@@ -53,6 +54,10 @@ class Occupancy:
         staging = self.filters + min(self.loaded, STAGED_FILTERS)
         return max(held + int(self.chain * chains), staging)
 
+    def least(self, turned: int) -> int:
+        """Bytes that are held at least where dw has operands of so many bytes."""
+        return self.windows + turned + (0 if self.is_single else self.filters)
+
     @property
     def held_with_filters_ahead(self) -> int:
         """Bytes where the only slab is woven, and all filters are loaded before they are turned."""
@@ -85,7 +90,7 @@ class Pricing(TransferPrices):
         return work.times(ceil_div(self.problem.all_groups, self.problem.groups))
 
     def occupancy(self, schedule: Schedule) -> Occupancy:
-        """SBUF that a schedule takes, whether it is woven or not and however many chains one pass serves."""
+        """SBUF that a schedule without dw takes, whether it is woven or not."""
         samples, *sizes = schedule.slabs.sizes
         slabs = ceil_div(self.problem.batch, samples)
         for axis, size in zip(self.problem.axes, sizes, strict=True):
@@ -96,10 +101,19 @@ class Pricing(TransferPrices):
             filters=filters,
             loaded=self._loaded_bytes(schedule),
             rows=rows,
-            turned=self._wgrad_bytes(schedule),
-            chain=self._chain_bytes(schedule) if slabs > 1 else 0.0,
+            turned=0,
+            chain=0.0,
             is_single=slabs == 1,
             is_alone=slabs == 1 and self.problem.groups == self.problem.all_groups,
+        )
+
+    def with_wgrad(self, without: Occupancy, schedule: Schedule, turned: int) -> Occupancy:
+        """SBUF of a schedule, given that of the same one without dw, and bytes of the operands of dw."""
+        return replace(
+            without,
+            windows=self._window_bytes(schedule, "dy") + self._window_bytes(schedule, "x"),
+            turned=turned,
+            chain=0.0 if without.is_single else self._chain_bytes(schedule),
         )
 
     def _loaded_bytes(self, schedule: Schedule) -> int:
@@ -179,12 +193,9 @@ class Pricing(TransferPrices):
         whole = min(sizes[0], self.problem.batch) * d * h * w * item
         return ceil_div(whole * min(bands, 2), bands)
 
-    def _wgrad_bytes(self, schedule: Schedule) -> int:
-        """Add up the turned tensors of one slab, and a few results on their way out."""
-        wgrad = schedule.wgrad
-        if wgrad is None:
-            return 0
-        counts = self.wgrad_counts(wgrad, schedule.slabs.sizes)
+    def turned_bytes(self, wgrad: WgradPlan, sizes: Sizes, folds: tuple[Fold, Fold]) -> int:
+        """Add up the turned tensors of one slab, folded so on the narrow and the wide side, and a few results."""
+        counts = self.wgrad_counts(wgrad, sizes)
         stationary, _ = self.wgrad_channels(wgrad)
         still, moved = [], []
         for number, count in enumerate(counts):
@@ -192,9 +203,8 @@ class Pricing(TransferPrices):
             packed = number == wgrad.stationary_axis
             still.append(pair[packed])
             moved.append(pair[not packed])
-        folds = (schedule.dy_fold, schedule.x_fold)
         still_fold, moving_fold = folds if wgrad.moving == "wide" else folds[::-1]
-        lanes = wgrad.lengths[0] or min(schedule.slabs.sizes[0], self.problem.batch)
+        lanes = wgrad.lengths[0] or min(sizes[0], self.problem.batch)
         entries = (
             _entries(still, still_fold) * stationary
             + _entries(moved, moving_fold) * wgrad.moving_block

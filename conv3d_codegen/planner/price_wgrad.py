@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from conv3d_codegen.planner.blocks import (
@@ -20,7 +21,7 @@ from conv3d_codegen.planner.estimate import Work, wgrad_counts
 from conv3d_codegen.planner.price_groups import GroupPrices
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Sequence
 
     from conv3d_codegen.planner.correlation import CorrelationAxis
     from conv3d_codegen.planner.estimate import WgradCounts
@@ -224,6 +225,17 @@ class WgradPrices(GroupPrices):
 
     def chains(self, plan: WgradPlan) -> int:
         """PSUM accumulations of dw."""
+        key = plan.moving, plan.stationary_axis, plan.moving_block, plan.rows
+        if key not in self._chains:
+            self._chains[key] = self._count_chains(plan)
+        return self._chains[key]
+
+    @cached_property
+    def _chains(self) -> dict[Hashable, int]:
+        """Counts of chains, which do not depend on how positions lie on partitions."""
+        return {}
+
+    def _count_chains(self, plan: WgradPlan) -> int:
         stationary, moving = self.wgrad_channels(plan)
         if plan.rows > 1:
             k_d, _, k_w = self.problem.kernel

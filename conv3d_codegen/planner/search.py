@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from conv3d_codegen.geometry import ConvGeometry
+    from conv3d_codegen.planner.candidates import Occupancy
     from conv3d_codegen.planner.dgrad_search import DgradWay
     from conv3d_codegen.planner.estimate import Work
     from conv3d_codegen.planner.options import EmitOptions
@@ -228,7 +229,8 @@ class _Search:
             chains_per_pass=1,
             woven=False,
         )
-        sbuf = self.pricing.occupancy(base).held(woven=False, chains=1)
+        occupancy = self.pricing.occupancy(base)
+        sbuf = occupancy.held(woven=False, chains=1)
         if sbuf > self.sbuf_bytes:
             return
         without = self._scored(base, sbuf)
@@ -237,6 +239,9 @@ class _Search:
             return
         kept = 0
         for wgrad, x_fold in self._wgrads(sizes, folds):
+            turned = self.pricing.turned_bytes(wgrad, sizes, (folds[0], x_fold))
+            if occupancy.least(turned) > self.sbuf_bytes:
+                continue
             schedule = replace(
                 base,
                 wgrad=wgrad,
@@ -247,7 +252,8 @@ class _Search:
                     wgrad.moving_block if wgrad.moving == "wide" else 128,
                 ),
             )
-            scored = self._roomiest(schedule, self.pricing.chains(wgrad))
+            held = self.pricing.with_wgrad(occupancy, schedule, turned)
+            scored = self._roomiest(schedule, held, self.pricing.chains(wgrad))
             if scored is not None:
                 yield scored
                 kept += 1
@@ -262,9 +268,8 @@ class _Search:
             self._found_wgrads[sizes, folds] = found
         return found
 
-    def _roomiest(self, schedule: Schedule, chains: int) -> Scored | None:
+    def _roomiest(self, schedule: Schedule, occupancy: Occupancy, chains: int) -> Scored | None:
         """Weave and keep all sums if SBUF has the room; else do without the one, then cut the other in passes."""
-        occupancy = self.pricing.occupancy(schedule)
         ways = [(True, 1), (False, 1)]
         if not occupancy.is_single:
             ways += [(False, passes) for passes in PASSES if passes <= chains] + [(False, chains)]
