@@ -14,6 +14,7 @@ from conv3d_codegen.planner.blocks import (
     split_even,
     split_upto,
 )
+from conv3d_codegen.planner.correlation import fixed_axis
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -138,7 +139,7 @@ def tap_runs(
     fixed = plan.stationary_axis
     sizes = [1, 1, 1]
     if fixed is None:
-        fixed = min((2, 0, 1), key=lambda axis: axes[axis].kernel)
+        fixed = fixed_axis([axis.kernel for axis in axes])
     else:
         sizes[fixed] = split_even(axes[fixed].kernel, max(1, STATIONARY_COLUMNS // (c1 - c0)))
     limit = max(1, BANK_COLUMNS // (m1 - m0))

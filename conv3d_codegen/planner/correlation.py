@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from conv3d_codegen.geometry import AxisGeometry
     from conv3d_codegen.planner.schedule import Side
 
@@ -44,6 +46,14 @@ class CorrelationAxis:
         """How many such rows they read."""
         span = (positions - 1) * self.stride + (self.kernel - 1) * self.dilation
         return span // self.unit(positions) + 1
+
+
+def fixed_axis(kernel: Sequence[int]) -> int:
+    """Tell which axis's taps are taken one by one, if none are packed: the fewest, and rather those of D than of W.
+
+    Taps along W lie next to each other in dw, so that results are stored together.
+    """
+    return min((0, 2, 1), key=lambda axis: kernel[axis])
 
 
 def correlation_axis(axis: AxisGeometry, shifted: Side) -> CorrelationAxis:

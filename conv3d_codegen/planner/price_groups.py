@@ -9,6 +9,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from conv3d_codegen.planner.blocks import ceil_div
+from conv3d_codegen.planner.correlation import fixed_axis
 from conv3d_codegen.planner.estimate import Work
 from conv3d_codegen.planner.price_basis import PriceBasis
 from conv3d_codegen.planner.progressions import progressions
@@ -83,7 +84,7 @@ class GroupPrices(PriceBasis):
         kernel = self.problem.kernel
         fixed = plan.stationary_axis
         if fixed is None:
-            fixed = min((2, 0, 1), key=lambda axis: kernel[axis])
+            fixed = fixed_axis(kernel)
         stores = 1
         for number, taps in enumerate(kernel):
             if number == fixed or plan.shifted(number) == "narrow":

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from conv3d_codegen.planner.blocks import ceil_div
+from conv3d_codegen.planner.blocks import ceil_div, pieces
 from conv3d_codegen.planner.estimate import Work
 from conv3d_codegen.planner.grid import AxisCuts
 from conv3d_codegen.planner.price_dgrad import DgradPrices
@@ -43,6 +43,7 @@ class TransferPrices(DgradPrices, WgradPrices):
             )
             calls *= ceil_div(self.dgrad_channels[0], schedule.dgrad.in_block)
             calls *= min(schedule.slabs.sizes[0], self.problem.batch) * depth.rows * height.rows
+            calls *= pieces(moved / calls)
             work += Work(dma=prices.dma(calls, moved, run * self.out_item), instructions=calls)
         return work
 
@@ -61,6 +62,7 @@ class TransferPrices(DgradPrices, WgradPrices):
             return self._turned(rows * channels, beside, min(block, channels), self.item)
         calls *= ceil_div(channels, block) * math.prod(fold)
         moved = rows * channels * self.item
+        calls *= pieces(moved / calls)
         dma = self.prices.dma(calls, moved, run * self.item)
         return Work(dma=dma, instructions=calls)
 
@@ -158,10 +160,8 @@ class TransferPrices(DgradPrices, WgradPrices):
         if self.holds_dy(name) and dgrad is not None and dgrad.axes[number].entries():
             rows = dgrad.axes[number]
             low, high = rows.deltas
-            most = max(
-                most,
-                slab * rows.pace * rows.step // rows.period * rows.fold + (high - low) * rows.fold,
-            )
+            blocks = ceil_div(slab * rows.pace, rows.period)
+            most = max(most, ((blocks - 1) * rows.step + high - low + 1) * rows.fold)
         return most if spread else min(most, size)
 
     def holds_dy(self, name: str) -> bool:

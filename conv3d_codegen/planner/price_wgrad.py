@@ -16,7 +16,7 @@ from conv3d_codegen.planner.blocks import (
     split_even,
     split_upto,
 )
-from conv3d_codegen.planner.correlation import correlation_axis
+from conv3d_codegen.planner.correlation import correlation_axis, fixed_axis
 from conv3d_codegen.planner.estimate import Work, wgrad_counts
 from conv3d_codegen.planner.price_groups import GroupPrices
 
@@ -130,7 +130,7 @@ class WgradPrices(GroupPrices):
         taps = self.problem.kernel
         fixed = plan.stationary_axis
         if fixed is None:
-            fixed = min((2, 0, 1), key=lambda axis: taps[axis])
+            fixed = fixed_axis(taps)
         if fixed != 1 and taps[1] > 1:
             return 1
         rows = counts[1].shifted_most if fixed != 1 else counts[1].plain_most
@@ -202,6 +202,7 @@ class WgradPrices(GroupPrices):
         rows = "wide" if geometry.filter_layout == "DHWCN" else "narrow"
         turned = plan.stationary != rows
         stores = taps * ceil_div(stationary, 128) * ceil_div(moving, 128 if turned else 512)
+        stores = ceil_div(stores, self._stored_together(plan))
         run = min(128 if turned else BANK_COLUMNS, geometry.out_channels) * self.out_item
         work = Work(
             drain=prices.drains(chains, cells, 4),
@@ -217,6 +218,16 @@ class WgradPrices(GroupPrices):
                 instructions=number,
             )
         return work
+
+    def _stored_together(self, plan: WgradPlan) -> int:
+        """Count neighbouring taps that one transfer stores: those along W, unless they are innermost or in reverse."""
+        kernel = self.problem.kernel
+        fixed = fixed_axis(kernel) if plan.stationary_axis is None else plan.stationary_axis
+        if fixed == 2 or plan.shifted(2) == "narrow" or self.geometry.filter_layout == "OIDHW":
+            return 1
+        return min(
+            kernel[2], max(1, BANK_COLUMNS // min(self.wgrad_channels(plan)[1], BANK_COLUMNS))
+        )
 
     def sample_entries(self, plan: WgradPlan, sizes: Sizes) -> int:
         """Entries of the sample axis over all slabs."""
@@ -252,7 +263,7 @@ class WgradPrices(GroupPrices):
         kernel = self.problem.kernel
         fixed = plan.stationary_axis
         if fixed is None:
-            fixed = min((2, 0, 1), key=lambda axis: kernel[axis])
+            fixed = fixed_axis(kernel)
             runs = kernel[fixed]
         else:
             runs = self.packed_runs(plan)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from conv3d_codegen.planner.schedule import WgradPlan
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from conv3d_codegen.geometry import AxisGeometry
     from conv3d_codegen.planner.candidates import Pricing
     from conv3d_codegen.planner.estimate import WgradCounts
     from conv3d_codegen.planner.schedule import Side
@@ -138,7 +140,8 @@ class WgradSearch:
         options = []
         for number in range(3):
             folds = (self.dy_fold[number], x_fold[number]) if number < 2 else (1, 1)
-            options.append(self._axis_options(number, roles, folds))
+            axis, size = self.pricing.problem.axes[number], self.sizes[number + 1]
+            options.append(_axis_options(axis, size, roles.shifted(number), folds))
         samples = self._sample_options()
         most = 0
         found = []
@@ -210,33 +213,6 @@ class WgradSearch:
             if held % length == 0 and batch % length == 0 and held // length <= 128
         ]
 
-    def _axis_options(self, number: int, roles: WgradPlan, folds: tuple[int, int]) -> list[_Spread]:
-        """Give the whole extent per partition, or even pieces that respect folds and slab cuts."""
-        side = roles.shifted(number)
-        axis = correlation_axis(self.pricing.problem.axes[number], side)
-        plain_fold, shifted_fold = folds if side == "wide" else folds[::-1]
-        if shifted_fold > 1 and not (axis.dilation == 1 if axis.kernel > 1 else axis.stride == 1):
-            return []
-        size = self.sizes[number + 1]
-        extent = min(size, axis.owner_size)
-        cut = size < axis.owner_size
-        options = [_Spread(0, wgrad_counts(axis, size, 0))]
-        if cut and side == "narrow":
-            return options
-        extents = _extents_before_last(AxisCuts(self.pricing.problem.axes[number], size), side)
-        seen = {1}
-        step = math.lcm(plain_fold, shifted_fold // math.gcd(shifted_fold, axis.stride))
-        lengths = []
-        for groups in range(2, min(extent, 128) + 1):
-            length = ceil_div(ceil_div(extent, groups), step) * step
-            actual = ceil_div(extent, length)
-            if actual not in seen and all(part <= length or part % length == 0 for part in extents):
-                seen.add(actual)
-                lengths.append(length)
-        if len(lengths) > 8:
-            lengths = lengths[:3] + lengths[3:-4:2][:3] + lengths[-4:]
-        return options + [_Spread(length, wgrad_counts(axis, size, length)) for length in lengths]
-
     def _neighbours(
         self, roles: WgradPlan, row: tuple[_Spread, _Spread, _Spread], still_fold: Fold
     ) -> bool:
@@ -250,6 +226,37 @@ class WgradSearch:
             return False
         inner = {1: (), 0: (1,), 2: (0, 1)}[packed]
         return all(row[n].counts.plain_most == 1 and still_fold[n] == 1 for n in inner)
+
+
+@lru_cache(maxsize=8192)
+def _axis_options(
+    geometry: AxisGeometry, size: int, side: Side, folds: tuple[int, int]
+) -> tuple[_Spread, ...]:
+    """Give the whole extent per partition, or even pieces that respect folds and slab cuts.
+
+    size: windows of a slab; side: which tensor the taps shift; folds: of the narrow and of the wide one.
+    """
+    axis = correlation_axis(geometry, side)
+    plain_fold, shifted_fold = folds if side == "wide" else folds[::-1]
+    if shifted_fold > 1 and not (axis.dilation == 1 if axis.kernel > 1 else axis.stride == 1):
+        return ()
+    extent = min(size, axis.owner_size)
+    whole = _Spread(0, wgrad_counts(axis, size, 0))
+    if size < axis.owner_size and side == "narrow":
+        return (whole,)
+    extents = _extents_before_last(AxisCuts(geometry, size), side)
+    seen = {1}
+    step = math.lcm(plain_fold, shifted_fold // math.gcd(shifted_fold, axis.stride))
+    lengths = []
+    for groups in range(2, min(extent, 128) + 1):
+        length = ceil_div(ceil_div(extent, groups), step) * step
+        actual = ceil_div(extent, length)
+        if actual not in seen and all(part <= length or part % length == 0 for part in extents):
+            seen.add(actual)
+            lengths.append(length)
+    if len(lengths) > 8:
+        lengths = lengths[:3] + lengths[3:-4:2][:3] + lengths[-4:]
+    return whole, *(_Spread(length, wgrad_counts(axis, size, length)) for length in lengths)
 
 
 def _extents_before_last(cuts: AxisCuts, side: Side) -> set[int]:
