@@ -198,6 +198,12 @@ class UnknownDtype(RuleError):
     rule = "unknown-dtype"
 
 
+class MixedDtypes(RuleError):
+    """Inputs of different element types that are not all 8-bit floats."""
+
+    rule = "mixed-dtypes"
+
+
 class UnknownMath(RuleError):
     """A math mode other than full, tf32, bf16."""
 

@@ -109,6 +109,8 @@ _TAIL = (
     _choice("layout", ("NCDHW", "NDHWC"), "NCDHW"),
     _choice("filter_layout", ("DHWCN", "OIDHW", "ODHWI"), "DHWCN"),
     _number("lnc", "lnc", 1),
+    _word("dy_dtype", "dy.", ""),  # empty: the geometry's dtype
+    _word("filter_dtype", "w.", ""),
 )
 
 # Value of a spatial field on the axes that a lower rank does not have.

@@ -11,7 +11,8 @@ entry has
 and, where it differs from the default, any of
 
     stride, dilation, padding, output_padding   one number, one per axis, two per axis for padding
-    groups, transposed, gradients, dtype, out_dtype, math, layout, filter_layout, target, lnc
+    groups, transposed, gradients, dtype, dy_dtype, filter_dtype, out_dtype, math, layout,
+    filter_layout, target, lnc
     rank                   when unit axes in front of `in` are not the user's
     out                    output extents, which are then checked
     source, note           where the layer was read, and what to know about it
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
 
 _REQUIRED = ("model", "layer", "n", "cin", "cout", "in", "kernel")
 _SPATIAL = ("stride", "dilation", "padding", "output_padding")
-_TEXTS = ("dtype", "out_dtype", "math", "layout", "filter_layout", "target")
+_INPUT_TYPES = ("dtype", "dy_dtype", "filter_dtype")
+_TEXTS = (*_INPUT_TYPES, "out_dtype", "math", "layout", "filter_layout", "target")
 _CHOICES = ("groups", "transposed", "gradients", *_TEXTS, "lnc")
 _ABOUT = ("source", "note")
 

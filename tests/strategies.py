@@ -22,6 +22,7 @@ settings.load_profile("no deadline")
 
 FEATURES = ("ranks", "groups", "transposed", "layouts", "dtypes", "gradients", "targets", "lnc")
 
+EIGHT_BITS = tuple(name for name, row in DTYPES.items() if row.bytes == 1)
 MAX_EXTENT = 11
 MAX_EXTENT_TRANSPOSED = 4  # its output is up to four times as large
 MAX_CHANNELS = 200
@@ -93,6 +94,9 @@ def _choices(draw: st.DrawFn, features: Collection[str]) -> dict[str, Any]:
         chosen["out_dtype"] = draw(st.sampled_from(sorted(DTYPES)))
         if chosen["dtype"] == "fp32":
             chosen["math"] = draw(st.sampled_from(MATHS))
+        if chosen["dtype"] in EIGHT_BITS:
+            chosen["dy_dtype"] = draw(st.sampled_from(EIGHT_BITS))
+            chosen["filter_dtype"] = draw(st.sampled_from(EIGHT_BITS))
     if "gradients" in features:
         chosen["gradients"] = draw(st.sets(st.sampled_from(GRADIENTS), min_size=1))
     if "targets" in features:

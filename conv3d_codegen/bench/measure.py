@@ -85,11 +85,11 @@ def measure(layer: Layer) -> Measurement:
     kernel = emit(geometry)
     emission_s = perf_counter() - start
     plan = kernel.plan
-    numpy_type = dtype(geometry.dtype).numpy
+    types = [dtype(name).numpy for name in geometry.input_dtypes.values()]
     shapes = (geometry.dy_shape, geometry.x_shape, geometry.filter_shape)
     run = simulate(
         kernel.source,
-        [Blank(shape, numpy_type) for shape in shapes],
+        list(map(Blank, shapes, types)),
         target=geometry.target,
         nki=plan.options.nki,
         lnc=geometry.lnc,

@@ -83,7 +83,8 @@ class ConvBackward:
         Args:
             dy: gradient of the output, [N, C_out, D_out, H_out, W_out].
             x_in: input, [N, C_in, D, H, W].
-            filters: [K_d, K_h, K_w, C_in / groups, C_out]; one dtype for all three tensors.
+            filters: [K_d, K_h, K_w, C_in / groups, C_out]; one dtype for all three tensors, or
+                8-bit floats of either kind.
             stride: one number, or one per axis.
             padding: one number, one per axis, or two per axis (before, after).
             dilation: one number, or one per axis.
@@ -157,7 +158,7 @@ def call_geometry(form: CallForm) -> ConvGeometry:
         dilation=dilation,
         groups=form.groups,
         gradients=[name for name, asked in zip(GRADIENTS, form.compute, strict=True) if asked],
-        dtype=_dtype(form.dtypes),
+        **_dtypes(form.dtypes),
         lnc=form.lnc,
         target=host_target(),
     )
@@ -172,18 +173,15 @@ def call_geometry(form: CallForm) -> ConvGeometry:
     return geometry
 
 
-def _dtype(dtypes: tuple[Any, ...]) -> str:
-    """Return our name of the one element type of all tensors."""
+def _dtypes(dtypes: tuple[Any, ...]) -> dict[str, str]:
+    """Return our names of the element types of dy, x_in and filters, by the geometry's fields."""
     names = [str(given).removeprefix("torch.") for given in dtypes]
     known = {row.nki.removeprefix("nl."): row.name for row in DTYPES.values()}
-    if names[0] not in known:
-        raise UnknownDtype(f"dtype {names[0]}", "no kernel is made for it", ", ".join(known))
-    if len(set(names)) > 1:
-        raise RequestError(
-            "mixed-dtypes",
-            f"dy, x_in, filters of dtypes {', '.join(names)}; accepted: one dtype for all three",
-        )
-    return known[names[0]]
+    for name in names:
+        if name not in known:
+            raise UnknownDtype(f"dtype {name}", "no kernel is made for it", ", ".join(known))
+    fields = ("dy_dtype", "dtype", "filter_dtype")
+    return {field: known[name] for field, name in zip(fields, names, strict=True)}
 
 
 def _empty_batch(gradients: tuple[str, ...]) -> Callable[[Any, Any, Any], Any]:

@@ -96,6 +96,12 @@ _CHOICES = {
         default="bf16",
         help="Element type of the inputs.",
     ),
+    "dy_dtype": _option(
+        "--dy-dtype", metavar="fp8_e4m3|fp8_e5m2", help="Of dy, if another 8-bit float."
+    ),
+    "filter_dtype": _option(
+        "--filter-dtype", metavar="fp8_e4m3|fp8_e5m2", help="Of the filters, likewise."
+    ),
     "out_dtype": _option("--out-dtype", metavar="DTYPE", help="Of the gradients, if another."),
     "math": _option(
         "--math", metavar="full|tf32|bf16", default="full", help="Matmul precision for fp32."

@@ -49,4 +49,8 @@ def _simulated(kernel: Any) -> Callable[..., Any]:
 def _blank_operands(geometry: ConvGeometry) -> dict[str, Any]:
     """Return arrays that say shapes and dtypes to the compiler."""
     shapes = {"dy": geometry.dy_shape, "x_in": geometry.x_shape, "filters": geometry.filter_shape}
-    return {name: np.zeros(shape, dtype(geometry.dtype).numpy) for name, shape in shapes.items()}
+    types = (dtype(name).numpy for name in geometry.input_dtypes.values())
+    return {
+        name: np.zeros(shape, to_type)
+        for (name, shape), to_type in zip(shapes.items(), types, strict=True)
+    }

@@ -65,6 +65,9 @@ class Header:
         geometry = self.geometry
         kind = "transposed " if geometry.transposed else ""
         types = geometry.dtype
+        for name, given in geometry.input_dtypes.items():
+            if given != geometry.dtype:
+                types += f" with {name} in {given}"
         if geometry.math != "full":
             types += f" multiplied as {geometry.math}"
         if geometry.out_dtype != geometry.dtype:

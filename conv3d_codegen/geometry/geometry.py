@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 Triple = tuple[int, int, int]
 
 _COUNTS = ("batch", "in_channels", "out_channels", "groups", "rank", "lnc")
+_MIXED = ("dy_dtype", "filter_dtype")
 _LENGTHS = {
     "input_size": 3,
     "kernel_size": 3,
@@ -53,6 +54,8 @@ class ConvGeometry:
     rank: int = 3
     gradients: tuple[str, ...] = rules.GRADIENTS
     dtype: str = "bf16"
+    dy_dtype: str = ""  # empty: the same as dtype; another 8-bit float where dtype is one
+    filter_dtype: str = ""  # likewise
     out_dtype: str = ""  # empty: the same as dtype
     math: str = "full"
     layout: str = "NCDHW"
@@ -64,6 +67,7 @@ class ConvGeometry:
         self._canonicalise()
         rules.check_unit_axes(self.rank, self._axis_values())
         rules.check_choices(self.dtype, self.out_dtype, self.math, self.target, self.lnc)
+        rules.check_mixed(self.input_dtypes)
         rules.check_spatial(
             self.input_size, self.kernel_size, self.stride, self.dilation, self.padding
         )
@@ -155,6 +159,15 @@ class ConvGeometry:
         )
 
     @property
+    def input_dtypes(self) -> dict[str, str]:
+        """Element types of the inputs by name."""
+        return {
+            "dy": self.dy_dtype or self.dtype,
+            "x": self.dtype,
+            "filters": self.filter_dtype or self.dtype,
+        }
+
+    @property
     def x_shape(self) -> tuple[int, ...]:
         """Shape of x and dx at the user's rank and layout."""
         return layouts.activation_shape(
@@ -228,6 +241,8 @@ class ConvGeometry:
         put(self, "transposed", bool(self.transposed))
         put(self, "gradients", rules.canonical_gradients(self.gradients))
         put(self, "out_dtype", self.out_dtype or self.dtype)
+        for name in _MIXED:
+            put(self, name, "" if getattr(self, name) == self.dtype else getattr(self, name))
         put(self, "layout", layouts.activation_layout(self.layout, self.rank))
         put(self, "filter_layout", layouts.filter_layout(self.filter_layout, self.rank))
 

@@ -17,6 +17,7 @@ from conv3d_codegen.errors import (
     GroupsError,
     KernelExceedsInput,
     MathNeedsFp32,
+    MixedDtypes,
     NothingToCompute,
     NumberTooLarge,
     OutputPaddingNotTransposed,
@@ -205,6 +206,19 @@ def canonical_gradients(gradients: Sequence[str]) -> tuple[str, ...]:
     if not gradients:
         raise NothingToCompute("no gradient", "there is nothing to compute", ", ".join(GRADIENTS))
     return tuple(name for name in GRADIENTS if name in gradients)
+
+
+def check_mixed(dtypes: Mapping[str, str]) -> None:
+    """Element types of the inputs exist, and are one type or 8-bit floats, which nc_matmul pairs."""
+    for name, given in dtypes.items():
+        if given not in DTYPES:
+            raise UnknownDtype(f"{name} dtype {given}", "not an element type", ", ".join(DTYPES))
+    if len(set(dtypes.values())) > 1 and any(DTYPES[d].bytes > 1 for d in dtypes.values()):
+        raise MixedDtypes(
+            ", ".join(f"{name} of {given}" for name, given in dtypes.items()),
+            "only 8-bit floats may be mixed",
+            f"one type, or any of {', '.join(d for d, row in DTYPES.items() if row.bytes == 1)}",
+        )
 
 
 def check_choices(dtype: str, out_dtype: str, math_mode: str, target: str, lnc: int) -> None:

@@ -65,11 +65,12 @@ class _Interface:
 
 def _interface(geometry: ConvGeometry) -> _Interface:
     shapes = {"dx": geometry.dx_shape, "dw": geometry.dw_shape, "db": geometry.db_shape}
+    types = geometry.input_dtypes
     return _Interface(
         (
-            Buffer("dy", geometry.dy_shape, geometry.dtype, "hbm"),
-            Buffer("x_in", geometry.x_shape, geometry.dtype, "hbm"),
-            Buffer("filters", geometry.filter_shape, geometry.dtype, "hbm"),
+            Buffer("dy", geometry.dy_shape, types["dy"], "hbm"),
+            Buffer("x_in", geometry.x_shape, types["x"], "hbm"),
+            Buffer("filters", geometry.filter_shape, types["filters"], "hbm"),
         ),
         {
             name: Buffer(name, shapes[name], geometry.out_dtype, "hbm")

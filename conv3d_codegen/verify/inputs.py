@@ -36,7 +36,7 @@ LARGEST_INTEGER = 15
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """The three arguments of a kernel, in the input type."""
+    """The three arguments of a kernel, in their input types."""
 
     dy: Array
     x: Array
@@ -47,15 +47,18 @@ def make_inputs(geometry: ConvGeometry, kind: InputKind, seed: int) -> Operands:
     """Fill dy, x and w; the same arguments give the same values on every machine."""
     random = np.random.default_rng(seed)
     magnitude = integer_magnitude(geometry)
-    to_type = dtype(geometry.dtype).numpy
+    types = {name: dtype(given).numpy for name, given in geometry.input_dtypes.items()}
 
-    def fill(shape: tuple[int, ...]) -> Array:
+    def fill(name: str, shape: tuple[int, ...]) -> Array:
+        to_type = types[name]
         if kind == "integers":
             return random.integers(-magnitude, magnitude, shape, endpoint=True).astype(to_type)
         return random.standard_normal(shape, np.float32).astype(to_type)
 
     return Operands(
-        dy=fill(geometry.dy_shape), x=fill(geometry.x_shape), w=fill(geometry.filter_shape)
+        dy=fill("dy", geometry.dy_shape),
+        x=fill("x", geometry.x_shape),
+        w=fill("filters", geometry.filter_shape),
     )
 
 
@@ -73,7 +76,8 @@ def integer_magnitude(geometry: ConvGeometry) -> int:
             f"accepted: fewer than {EXACT_SUM_LIMIT} terms, or --inputs normal",
         )
     exact = math.isqrt((EXACT_SUM_LIMIT - 1) // length)
-    representable = 1 << dtype(geometry.dtype).significand_bits
+    bits = min(dtype(name).significand_bits for name in geometry.input_dtypes.values())
+    representable = 1 << bits
     magnitude = min(LARGEST_INTEGER, exact, representable)
     largest = _largest(dtype(geometry.out_dtype).numpy)
     while magnitude > 1 and 4 * _deviation(magnitude, length) > largest:

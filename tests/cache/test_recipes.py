@@ -43,6 +43,8 @@ OTHER_GEOMETRY: dict[str, Any] = {
     "rank": 2,
     "gradients": ("dx",),
     "dtype": {"dtype": "fp32", "out_dtype": "bf16"},
+    "dy_dtype": {"dtype": "fp8_e4m3", "dy_dtype": "fp8_e5m2"},
+    "filter_dtype": {"dtype": "fp8_e4m3", "filter_dtype": "fp8_e5m2"},
     "out_dtype": "fp32",
     "math": {"dtype": "fp32", "math": "bf16"},
     "layout": "NDHWC",

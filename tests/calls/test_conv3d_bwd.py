@@ -29,6 +29,9 @@ GEOMETRIES = {
     ),
     "grouped": ConvGeometry.from_shapes((1, 4, 3, 4, 4), (6, 2, 2, 2), groups=2, dilation=2),
     "2-D": ConvGeometry.from_shapes((1, 3, 5, 6), (4, 3, 3), padding=1),
+    "mixed 8-bit floats": ConvGeometry.from_shapes(
+        (1, 3, 5, 6), (4, 3, 3), dtype="fp8_e4m3", dy_dtype="fp8_e5m2"
+    ),
     "1-D": ConvGeometry.from_shapes((2, 3, 9), (4, 3), stride=2),
 }
 

@@ -6,14 +6,12 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import product
 
-import ml_dtypes
 import numpy as np
 import pytest
 
 from conv3d_codegen.api import emit
 from conv3d_codegen.dtypes import DTYPES, compute_dtype
 from conv3d_codegen.geometry import ConvGeometry
-from conv3d_codegen.reference import conv_backward_reference
 from conv3d_codegen.simulator import simulate
 from conv3d_codegen.verify import verify_geometry
 from exactness import assert_exact
@@ -63,19 +61,18 @@ def test_db_keeps_fp32_whatever_the_math() -> None:
     assert np.array_equal(db, dy.sum(axis=(0, 2, 3, 4), dtype=np.float64))
 
 
-def test_inputs_of_two_8_bit_types_may_be_mixed() -> None:
-    """Loads cast whatever they find to bf16, which holds all values of either type."""
-    geometry = replace(BASE, dtype="fp8_e4m3", out_dtype="fp32")
-    random = np.random.default_rng(0)
-    shapes = geometry.dy_shape, geometry.x_shape, geometry.filter_shape
-    dy, x, w = (random.integers(-2, 3, shape) for shape in shapes)
-    wider, finer = ml_dtypes.float8_e5m2, ml_dtypes.float8_e4m3
-    inputs = dy.astype(wider), x.astype(finer), w.astype(finer)
-    run = simulate(emit(geometry).source, inputs)
-    assert not run.violations
-    reference = conv_backward_reference(geometry, dy, x, w)
-    for name, got in zip(geometry.gradients, run.outputs, strict=True):
-        assert np.array_equal(got, reference[name].astype(np.float32))
+@pytest.mark.parametrize(("x", "dy", "filters"), list(product(("fp8_e4m3", "fp8_e5m2"), repeat=3)))
+def test_8_bit_types_may_be_mixed(x: str, dy: str, filters: str) -> None:
+    """Loads cast either type to bf16, which holds all values of both."""
+    mixed = replace(BASE, dtype=x, dy_dtype=dy, filter_dtype=filters, out_dtype="fp32")
+    assert_exact(mixed)
+    report = verify_geometry(mixed, inputs="normal", seed=2)
+    assert report.passed, [check.verdict for check in report.gradients]
+
+
+def test_kernels_say_which_input_has_another_type() -> None:
+    source = emit(replace(BASE, dtype="fp8_e4m3", dy_dtype="fp8_e5m2", out_dtype="bf16")).source
+    assert "fp8_e4m3 with dy in fp8_e5m2 to bf16" in source
 
 
 def test_8_bit_inputs_are_computed_in_a_type_that_holds_their_values() -> None:

@@ -78,6 +78,17 @@ def test_a_layer_of_a_file_is_a_geometry_that_choices_may_change(tmp_path: Path)
     assert kept.out_dtype == "fp32"
 
 
+def test_types_of_dy_and_the_filters_follow_that_of_x(tmp_path: Path) -> None:
+    mixed = ENTRY | {"dtype": "fp8_e4m3", "dy_dtype": "fp8_e5m2"}
+    file = tmp_path / "layers.json"
+    file.write_text(json.dumps([mixed]))
+    geometry = read(f"--from {file}")
+    assert geometry == read("--shape 1,4,6,7 --filter 8,3,3 --dtype fp8_e4m3 --dy-dtype fp8_e5m2")
+    changed = read(f"--from {file} --dtype fp8_e5m2 --filter-dtype fp8_e4m3")
+    assert changed is not None
+    assert changed.input_dtypes == {"dy": "fp8_e5m2", "x": "fp8_e5m2", "filters": "fp8_e4m3"}
+
+
 def test_a_file_with_one_layer_needs_no_name(tmp_path: Path) -> None:
     file = tmp_path / "with:colon.json"
     file.write_text(json.dumps([ENTRY]))

@@ -51,6 +51,13 @@ def test_a_key_has_the_numbers_of_the_users_rank_and_a_tail_of_exceptions() -> N
     )
 
 
+def test_types_of_dy_and_the_filters_are_in_the_key_where_they_are_others() -> None:
+    recipe = replace(PLAIN, dtype="fp8_e4m3", dy_dtype="fp8_e5m2", out_dtype="")
+    assert recipe.key() == PLAIN_KEY.replace("bf16", "fp8_e4m3") + "-dy.fp8_e5m2"
+    assert replace(recipe, dy_dtype="fp8_e4m3") == replace(recipe, dy_dtype="")
+    assert replace(recipe, filter_dtype="fp8_e5m2").key().endswith("-dy.fp8_e5m2-w.fp8_e5m2")
+
+
 # For each field, a value that differs from PLAIN's and keeps the geometry valid.
 CHANGES: dict[str, dict[str, Any]] = {
     "batch": {"batch": 2},
@@ -70,6 +77,8 @@ CHANGES: dict[str, dict[str, Any]] = {
     "math": {"dtype": "fp32", "math": "bf16"},
     "layout": {"layout": "NDHWC"},
     "filter_layout": {"filter_layout": "ODHWI"},
+    "dy_dtype": {"dtype": "fp8_e4m3", "dy_dtype": "fp8_e5m2"},
+    "filter_dtype": {"dtype": "fp8_e4m3", "filter_dtype": "fp8_e5m2"},
     "target": {"target": "trn3"},
     "lnc": {"lnc": 2},
 }
@@ -102,6 +111,7 @@ def test_every_field_is_in_the_key(field: str) -> None:
         (PLAIN_KEY + "-", "'' is not known"),
         (PLAIN_KEY + "\n", "is not target"),
         (PLAIN_KEY + "-g1", "not in canonical form"),
+        (PLAIN_KEY + "-dy.bf16", "not in canonical form"),
         (PLAIN_KEY + "-lnc2-g2", "not in canonical form"),
         (PLAIN_KEY.replace("n1", "n01"), "not in canonical form"),
     ],

@@ -59,6 +59,17 @@ BROKEN: list[tuple[dict[str, Any], type[RuleError], list[str]]] = [
     ({"gradients": ("dz",)}, errors.UnknownGradient, ["dz"]),
     ({"dtype": "f32"}, errors.UnknownDtype, ["dtype f32", "fp8_e5m2"]),
     ({"out_dtype": "int8"}, errors.UnknownDtype, ["out dtype int8"]),
+    ({"dy_dtype": "int8"}, errors.UnknownDtype, ["dy dtype int8"]),
+    (
+        {"dtype": "fp8_e4m3", "dy_dtype": "bf16"},
+        errors.MixedDtypes,
+        ["dy of bf16, x of fp8_e4m3, filters of fp8_e4m3", "fp8_e4m3, fp8_e5m2"],
+    ),
+    (
+        {"filter_dtype": "fp16"},
+        errors.MixedDtypes,
+        ["x of bf16, filters of fp16", "only 8-bit floats"],
+    ),
     ({"math": "half"}, errors.UnknownMath, ["math half", "full, tf32, bf16"]),
     ({"math": "tf32"}, errors.MathNeedsFp32, ["math tf32 with dtype bf16"]),
     ({"layout": "NCHW"}, errors.UnknownLayout, ["layout NCHW", "rank 3", "NCDHW, NDHWC"]),

@@ -39,6 +39,14 @@ def test_integers_are_representable_and_use_the_range(name: str) -> None:
     assert 2 <= np.abs(values).max() <= 15
 
 
+def test_every_input_has_its_own_type() -> None:
+    recipe = replace(SMALL, dtype="fp8_e4m3", dy_dtype="fp8_e5m2", out_dtype="fp32")
+    operands = make_inputs(recipe, "integers", seed=3)
+    types = [array.dtype for array in (operands.dy, operands.x, operands.w)]
+    assert types == [dtype(name).numpy for name in ("fp8_e5m2", "fp8_e4m3", "fp8_e4m3")]
+    assert np.abs(operands.x.astype(np.float64)).max() <= 8  # e5m2 holds no more integers in a row
+
+
 def test_long_reductions_get_smaller_integers_then_an_error() -> None:
     def magnitude(width: int) -> int:
         gradients = ("dw",)
