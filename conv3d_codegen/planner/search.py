@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from conv3d_codegen.errors import RequestError
 from conv3d_codegen.planner.blocks import ceil_div
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 Fold = tuple[int, int]
 Rank = tuple[bool, float]
+# All that ways to compute dw depend on: slabs, folds of dy and x, channels of dy's windows (see WgradSearch).
+WgradWhere: TypeAlias = "tuple[Sizes, tuple[Fold, Fold], int | None]"
 
 # Bytes of SBUF per partition that a schedule may plan with: AWS's compiler keeps the rest to itself, and
 # stays free of spills up to 200 KiB on trn2 (see TargetSpec.sbuf_bytes_per_partition).
@@ -205,7 +207,7 @@ class _Search:
         self.can_roll, self.budget = can_roll(options), budget
         self.sbuf_bytes = sbuf_bytes
         self.pricing = Pricing(geometry, problem)
-        self._found_wgrads: dict[tuple[Sizes, tuple[Fold, Fold]], list[tuple[WgradPlan, Fold]]] = {}
+        self._found_wgrads: dict[WgradWhere, list[tuple[WgradPlan, Fold]]] = {}
 
     def ways(self) -> list[DgradWay]:
         """List the ways to compute dx that are worth a full price."""
@@ -238,7 +240,8 @@ class _Search:
             yield without
             return
         kept = 0
-        for wgrad, x_fold in self._wgrads(sizes, folds):
+        held = None if self.problem.transposed else block
+        for wgrad, x_fold in self._wgrads((sizes, folds, held)):
             turned = self.pricing.turned_bytes(wgrad, sizes, (folds[0], x_fold))
             if occupancy.least(turned) > self.sbuf_bytes:
                 continue
@@ -260,12 +263,12 @@ class _Search:
             if kept == (KEPT if without.fits else 1):
                 return
 
-    def _wgrads(self, sizes: Sizes, folds: tuple[Fold, Fold]) -> list[tuple[WgradPlan, Fold]]:
+    def _wgrads(self, where: WgradWhere) -> list[tuple[WgradPlan, Fold]]:
         """List ways to compute dw, which several ways to compute dx may share."""
-        found = self._found_wgrads.get((sizes, folds))
+        found = self._found_wgrads.get(where)
         if found is None:
-            found = list(WgradSearch(self.pricing, sizes, folds).candidates())
-            self._found_wgrads[sizes, folds] = found
+            found = list(WgradSearch(self.pricing, *where).candidates())
+            self._found_wgrads[where] = found
         return found
 
     def _roomiest(self, schedule: Schedule, occupancy: Occupancy, chains: int) -> Scored | None:

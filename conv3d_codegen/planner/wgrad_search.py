@@ -48,11 +48,13 @@ class WgradSearch:
 
     folds: of the narrow and of the wide tensor. That of a transposed convolution's dy is given, as dx and db want it;
         an ordinary one's x serves dw alone.
+    dy_block: channels of dy's windows where dx decides on them; None where they follow what is turned at a time.
     """
 
     pricing: Pricing
     sizes: Sizes
     folds: tuple[Fold, Fold]
+    dy_block: int | None
 
     @property
     def dy_fold(self) -> Fold:
@@ -127,7 +129,13 @@ class WgradSearch:
                 yield wider
 
     def _moving_blocks(self, side: Side, channels: int) -> set[int]:
-        """All channels, one block of partitions, or few enough that the rows of all taps fit beside others."""
+        """All channels, one block of partitions, or few enough that the rows of all taps fit beside others.
+
+        They are whole windows.
+        """
+        dy_side = "wide" if self.pricing.problem.transposed else "narrow"
+        if side == dy_side and self.dy_block is not None:
+            return {channels, min(channels, 128 // self.dy_block * self.dy_block)}
         blocks = {channels, min(channels, 128)}
         row = math.prod(self.pricing.problem.kernel) * self.pricing.item
         room = max(1, TURNED_BYTES // row)

@@ -28,6 +28,7 @@ SMALL = {
     "strided": shaped((1, 12, 5, 9, 9), (24, 3, 3, 3), padding=1, stride=2),
     "pointwise": shaped((2, 24, 3, 6, 8), (40, 1, 1, 1)),
     "line": shaped((2, 20, 50), (24, 5), padding=2),
+    "long filters": shaped((1, 2, 101), (130, 100)),
     "grouped": shaped((1, 24, 4, 6, 6), (24, 3, 3, 3), padding=1, groups=6),
     "depthwise": shaped((1, 24, 4, 6, 6), (24, 3, 3, 3), padding=1, groups=24),
     "transposed": shaped((1, 12, 3, 4, 5), (16, 2, 3, 3), stride=2, transposed=True),
