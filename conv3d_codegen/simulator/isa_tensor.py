@@ -115,6 +115,8 @@ def _check_dtypes(call: _Matmul) -> None:
         call.violate("dtype", "float8_e4m3 and float8_e4m3fn do not pair")
     if call.double_row and not all(name.startswith("float8") for name in names):
         call.violate("dtype", "double_row needs fp8 operands")
+    if call.double_row and not spec.double_row:
+        call.violate("matmul-mode", f"double_row is not possible on {spec.name}")
     if call.dst.dtype.name not in spec.matmul_max_columns:
         accepted = ", ".join(spec.matmul_max_columns)
         call.violate("dtype", f"dst is {call.dst.dtype.name}, must be {accepted}")
@@ -130,10 +132,11 @@ def _check_shapes(call: _Matmul) -> bool:
         or stationary.shape[1:-1] != pairs
         or moving.shape != (stationary.shape[0], *pairs, *columns)
         or dst.shape != (stationary.shape[-1], *columns)
+        or (call.double_row and len(columns) != 1)  # the documented forms have no further axes
     ):
         shapes = f"stationary {stationary.shape}, moving {moving.shape}, dst {dst.shape}"
-        form = "[K, 2, M], [K, 2, N...]" if call.double_row else "[K, M], [K, N...]"
-        call.violate("shape", f"{shapes}; must be {form} and [M, N...]")
+        form = "[K, 2, M], [K, 2, N], [M, N]" if call.double_row else "[K, M], [K, N...], [M, N...]"
+        call.violate("shape", f"{shapes}; must be {form}")
         return False
     limit = spec.matmul_max_columns.get(dst.dtype.name, min(spec.matmul_max_columns.values()))
     if call.columns > limit:

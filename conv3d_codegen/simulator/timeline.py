@@ -66,7 +66,7 @@ class Timeline:
         """Executed multiply-accumulates as a share of the 16-bit peak over the makespan."""
         return self.utilisation(self.executed_macs)
 
-    def utilisation(self, macs: int) -> float:
+    def utilisation(self, macs: float) -> float:
         """Share of the 16-bit peak over the makespan that a number of useful MACs is."""
         capacity = self.makespan_us * self.peak_macs_per_us
         return macs / capacity if capacity else 0.0

@@ -46,6 +46,9 @@ class TargetSpec:
     # The nc_matmul docstring describes column tiling and, in its parameter notes, forbids it;
     # off until AWS's documentation agrees with itself.
     column_tiling: bool = False
+    # fp8 operands of [K, 2, M] and [K, 2, N] contract 2K rows in the time of K rows of 16 bits, without
+    # column tiling or transposes (Trainium2 guide, "double FP8"; nc_matmul docstring: Trainium2 and later).
+    double_row: bool = True
     # Instruction interval floor in the engine's own cycles (Beta-1 nki.isa docstrings: every
     # cost is max(64, N); the Inferentia2 guide quotes the same 64 for MultiplyMoving).
     min_interval_cycles: int = 64
@@ -96,6 +99,10 @@ class TargetSpec:
     def dma_rate(self) -> float:
         """Bytes per ns of all DMA engines together, at long descriptors."""
         return self.dma_engines * self.dma_engine_rate
+
+    def products_per_cell(self, itemsize: int) -> int:
+        """Products that one cell of the PE array adds at a time: two of 8-bit floats, else one."""
+        return 2 if itemsize == 1 and self.double_row else 1
 
     @property
     def peak_macs_per_ns(self) -> float:

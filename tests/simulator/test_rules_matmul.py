@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
+
+from conv3d_codegen.targets import TARGETS
 
 RIGHT = """
 out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm, name="out")
@@ -203,3 +206,40 @@ def test_fp8_formats_do_not_pair(run: Any) -> None:
     x = np.ones((128, 64), ml_dtypes.float8_e4m3)
     (violation,) = run(body, w, x, target="trn3").violations
     assert violation.rule == "dtype"
+
+
+PAIRS = """
+out = nl.ndarray((32, 64), dtype=nl.float32, buffer=nl.shared_hbm, name="out")
+w = nl.ndarray((128, 2, 32), dtype=nl.float8_e4m3, buffer=nl.sbuf, name="w")
+x = nl.ndarray((128, 2, 64), dtype=nl.float8_e5m2, buffer=nl.sbuf, name="x")
+p = nl.ndarray((32, 64), dtype=nl.float32, buffer=nl.psum, name="p")
+y = nl.ndarray((32, 64), dtype=nl.float32, buffer=nl.sbuf, name="y")
+nisa.dma_copy(dst=w, src=a)
+nisa.dma_copy(dst=x, src=b)
+nisa.nc_matmul(
+    dst=p, stationary=w, moving=x, accumulate=False, perf_mode=nisa.matmul_perf_mode.double_row
+)
+nisa.tensor_copy(dst=y, src=p)
+nisa.dma_copy(dst=out, src=y)
+return out
+"""
+
+
+def pair_rules(run: Any, body: str) -> list[str]:
+    w = np.ones((128, 2, 32), ml_dtypes.float8_e4m3)
+    x = np.ones((128, 2, 64), ml_dtypes.float8_e5m2)
+    return [violation.rule for violation in run(body, w, x).violations]
+
+
+def test_double_rows_have_the_documented_axes_and_no_more(run: Any) -> None:
+    assert pair_rules(run, PAIRS) == []
+    boxes = PAIRS.replace("dst=p,", "dst=p.reshape((32, 4, 16)),")
+    boxes = boxes.replace("moving=x,", "moving=x.reshape((128, 2, 4, 16)),")
+    assert "shape" in pair_rules(run, boxes)
+    assert "shape" in pair_rules(run, PAIRS.replace("moving=x,", "moving=x.reshape((128, 128)),"))
+
+
+def test_double_rows_need_a_target_that_has_them(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    without = replace(TARGETS["trn2"], double_row=False)
+    monkeypatch.setattr("conv3d_codegen.simulator.simulation.find_target", lambda _: without)
+    assert pair_rules(run, PAIRS) == ["matmul-mode"]
