@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hypothesis import settings
@@ -23,6 +24,7 @@ settings.load_profile("no deadline")
 FEATURES = ("ranks", "groups", "transposed", "layouts", "dtypes", "gradients", "targets", "lnc")
 
 EIGHT_BITS = tuple(name for name, row in DTYPES.items() if row.bytes == 1)
+INPUT_DTYPES = ("dtype", "dy_dtype", "filter_dtype")
 MAX_EXTENT = 11
 MAX_EXTENT_TRANSPOSED = 4  # its output is up to four times as large
 MAX_CHANNELS = 200
@@ -84,6 +86,16 @@ def geometries(
 
 
 @st.composite
+def paired_geometries(draw: st.DrawFn) -> ConvGeometry:
+    """Draw a geometry of 8-bit inputs whose dy has two or more equal blocks of channels."""
+    features = ("layouts", "gradients", "targets", "lnc", "transposed")
+    geometry = draw(geometries(features, max_channels=9))
+    channels = draw(st.sampled_from((130, 132, 192, 256, 260)))
+    types = {name: draw(st.sampled_from(EIGHT_BITS)) for name in INPUT_DTYPES}
+    return replace(geometry, out_channels=channels, out_dtype="bf16", **types)
+
+
+@st.composite
 def _choices(draw: st.DrawFn, features: Collection[str]) -> dict[str, Any]:
     chosen: dict[str, Any] = {}
     if "layouts" in features:
@@ -95,8 +107,7 @@ def _choices(draw: st.DrawFn, features: Collection[str]) -> dict[str, Any]:
         if chosen["dtype"] == "fp32":
             chosen["math"] = draw(st.sampled_from(MATHS))
         if chosen["dtype"] in EIGHT_BITS:
-            chosen["dy_dtype"] = draw(st.sampled_from(EIGHT_BITS))
-            chosen["filter_dtype"] = draw(st.sampled_from(EIGHT_BITS))
+            chosen |= {name: draw(st.sampled_from(EIGHT_BITS)) for name in INPUT_DTYPES[1:]}
     if "gradients" in features:
         chosen["gradients"] = draw(st.sets(st.sampled_from(GRADIENTS), min_size=1))
     if "targets" in features:

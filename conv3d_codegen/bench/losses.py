@@ -48,9 +48,10 @@ def _tensor(plan: KernelPlan, run: SimulationResult) -> Iterator[Loss]:
     by_kind = _time_by_kind(run, "tensor")
     counts = run.counts
     columns_us = counts.matmul_columns / spec.clock_ghz["tensor"] / 1e3
-    products_us = counts.macs / spec.peak_macs_per_ns / 1e3
+    macs_per_us = spec.peak_macs_per_ns * plan.products_per_cell * 1e3
+    products_us = counts.macs / macs_per_us
     yield Loss("idle PE rows and columns", columns_us - products_us)
-    yield Loss("products with zeros", products_us - plan.useful_macs / spec.peak_macs_per_ns / 1e3)
+    yield Loss("products with zeros", products_us - plan.useful_macs / macs_per_us)
     yield Loss(
         "matmuls of few columns or of wide strides", by_kind.pop("nc_matmul", 0.0) - columns_us
     )

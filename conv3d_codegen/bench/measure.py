@@ -108,7 +108,7 @@ def measure(layer: Layer) -> Measurement:
         busy_us=run.timeline.busy_us,
         bound=busiest_engine(run),
         losses=losses(plan, run),
-        pe_use=run.timeline.utilisation(plan.useful_macs),
+        pe_use=run.timeline.utilisation(plan.useful_macs / plan.products_per_cell),
         short_run_share=run.counts.short_run_share,
         instructions=run.counts.text,
         violations=len(run.violations),

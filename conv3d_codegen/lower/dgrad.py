@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 from conv3d_codegen.dtypes import dtype
 from conv3d_codegen.lower.channels_last import MIN_TURNED_BYTES, AxisRows, Part, store_turned
+from conv3d_codegen.lower.double_row import pair_windows, run_landing
+from conv3d_codegen.lower.dx_tiles import BoxLanding, BoxMoving, Contribution, Tile
 from conv3d_codegen.lower.filters import (
     EntryRow,
     diagonal_bank,
@@ -24,6 +26,7 @@ from conv3d_codegen.lower.filters import (
 from conv3d_codegen.lower.opening import open_with_zeros
 from conv3d_codegen.lower.windows import Box
 from conv3d_codegen.planner.blocks import ceil_div, split_upto
+from conv3d_codegen.planner.double_row import HALVES, row_layout
 from conv3d_codegen.planner.schedule import dx_band
 from conv3d_codegen.program.instructions import dma_copy, matmul
 
@@ -31,62 +34,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from conv3d_codegen.lower.builder import Builder
-    from conv3d_codegen.lower.filters import FilterBank, FilterSource, Staged
+    from conv3d_codegen.lower.dx_tiles import Landing, Moving
+    from conv3d_codegen.lower.filters import Contracted, FilterBank, FilterSource, Staged
     from conv3d_codegen.lower.tensors import Activation
     from conv3d_codegen.lower.windows import Window
-    from conv3d_codegen.planner.axes import BlockPhase, DgradAxis
+    from conv3d_codegen.planner.axes import DgradAxis
+    from conv3d_codegen.planner.double_row import RowLayout
     from conv3d_codegen.planner.schedule import DgradPlan
     from conv3d_codegen.program.views import Buffer, SliceView
 
 Range = tuple[int, int]
-Ranges = tuple[Range, Range, Range]
-
-
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """One PSUM tile: a box of blocks of one phase combination and one sample."""
-
-    sample: int
-    phases: tuple[BlockPhase, BlockPhase, BlockPhase]
-    blocks: Ranges
-
-    def describe(self, axes: tuple[DgradAxis, DgradAxis, DgradAxis]) -> str:
-        """Name the dx rows of the tile, or its blocks of rows."""
-        parts = [f"dx of sample {self.sample}"]
-        for name, axis, phase, (first, stop) in zip(
-            "dhw", axes, self.phases, self.blocks, strict=True
-        ):
-            if axis.blocked:
-                parts.append(f"{name} blocks {first} to {stop - 1}")
-                continue
-            low = first * axis.period + phase.residue - axis.pad
-            high = (stop - 1) * axis.period + phase.residue - axis.pad
-            every = f" by {axis.period}" if axis.period > 1 and high > low else ""
-            parts.append(f"{name} {low}" if low == high else f"{name} {low} to {high}{every}")
-        return ", ".join(parts)
-
-    @property
-    def extents(self) -> tuple[int, int, int]:
-        """Blocks of D, blocks of H, columns of W."""
-        d, h, w = (stop - first for first, stop in self.blocks)
-        return d, h, w
-
-
-@dataclass(frozen=True, slots=True)
-class Contribution:
-    """One matmul of a tile: the entry it uses, the part of the tile it adds to, the first dy blocks and their steps."""
-
-    row: EntryRow
-    tap: int
-    part: Ranges
-    sources: tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
-
-    def covers(self, tile: Tile) -> bool:
-        """Whether it writes the whole tile."""
-        return all(
-            part == (0, extent) for part, extent in zip(self.part, tile.extents, strict=True)
-        )
-
 
 OpenTile = tuple[Tile, list[Contribution]]
 
@@ -102,8 +59,9 @@ class DgradLowering:
     dx_dtype: str
     dx_blocks: tuple[Range, ...]
     dy_blocks: tuple[Range, ...]
+    dy_dtype: str
     loaded: Buffer | None = None
-    staged: dict[tuple[Range, tuple[Range, ...]], list[Staged]] = field(default_factory=dict)
+    staged: dict[tuple[Range, tuple[Contracted, ...]], list[Staged]] = field(default_factory=dict)
     banks: dict[tuple[int, int], FilterBank] = field(default_factory=dict)
 
     def load_ahead(self) -> None:
@@ -114,35 +72,42 @@ class DgradLowering:
         if diagonal is not None:
             self.loaded = self.loaded or diagonal.load()
             return
-        for dx_channels, dy_blocks in self._loaded_together():
-            self.staged[dx_channels, dy_blocks] = list(self._load(dx_channels, dy_blocks))
+        for dx_channels, contracted in self._loaded_together():
+            self.staged[dx_channels, contracted] = list(self._load(dx_channels, contracted))
 
     def prepare(self) -> None:
         """Prepare all filters once, where they stay resident."""
         if not self.plan.filters_resident:
             return
-        for dx_channels, dy_blocks in self._loaded_together():
-            banks = self._prepare(dx_channels, dy_blocks)
+        for dx_channels, contracted in self._loaded_together():
+            banks = self._prepare(dx_channels, contracted)
             i = self.dx_blocks.index(dx_channels)
-            for dy_channels, bank in zip(dy_blocks, banks, strict=True):
-                self.banks[i, self.dy_blocks.index(dy_channels)] = bank
+            for dy_channels, bank in zip(contracted, banks, strict=True):
+                self.banks[i, self._contracted.index(dy_channels)] = bank
 
-    def _loaded_together(self) -> Iterator[tuple[Range, tuple[Range, ...]]]:
+    @property
+    def _contracted(self) -> tuple[Contracted, ...]:
+        """Blocks of dy channels that one matmul contracts: one, or a pair."""
+        step = HALVES if self.plan.double_row else 1
+        return tuple(self.dy_blocks[i : i + step] for i in range(0, len(self.dy_blocks), step))
+
+    def _loaded_together(self) -> Iterator[tuple[Range, tuple[Contracted, ...]]]:
         """Give each block of dx channels with all of dy, which makes longer runs, if those can be told apart later."""
         depth, height, _ = self.plan.axes
         joins = self.filters.turns and self.filters.tensor.is_dense
         for dx_channels in self.dx_blocks:
             if joins and depth.fold * height.fold == 1:
-                yield dx_channels, self.dy_blocks
+                yield dx_channels, self._contracted
             else:
-                yield from ((dx_channels, (block,)) for block in self.dy_blocks)
+                yield from ((dx_channels, (blocks,)) for blocks in self._contracted)
 
     def slab(self, box: Box, windows: tuple[Window, ...]) -> None:
         """Compute and store the dx rows of one slab; box is in dx rows, windows are dy per channel block."""
+        operands = self._operands(box, windows)
         for i, channels in enumerate(self.dx_blocks):
             for band in self._bands(box, channels[1] - channels[0]):
                 out = self._allocate_out(band, channels)
-                self._compute(i, band, windows, out)
+                self._compute(i, band, operands, out)
                 self._store(band, channels, out)
 
     def _bands(self, box: Box, channels: int) -> Iterator[Box]:
@@ -160,31 +125,38 @@ class DgradLowering:
         """Dy rows that the dx rows of a box need, clipped to the tensor."""
         needed = []
         for axis, (low, high) in zip(self.plan.axes, box.ranges[1:], strict=True):
-            spans = [
-                (first * axis.step - tap.delta, (stop - 1) * axis.step - tap.delta + 1)
-                for phase in axis.phases
-                for first, stop in [axis.blocks_for(phase, low, high)]
-                if first < stop
-                for tap in phase.taps
-            ]
-            first = max(0, min((s[0] for s in spans), default=0))
-            stop = min(axis.dy_blocks, max((s[1] for s in spans), default=0))
-            needed.append((first * axis.fold, min(axis.dy_size, max(first, stop) * axis.fold)))
+            first, stop = axis.held(low, high)
+            needed.append((first * axis.fold, min(axis.dy_size, stop * axis.fold)))
         return Box(box.n, *needed)
 
-    def _prepare(self, dx_channels: Range, dy_blocks: tuple[Range, ...]) -> list[FilterBank]:
-        """Prepare the filters of neighbouring blocks of dy channels."""
+    def _operands(self, box: Box, windows: tuple[Window, ...]) -> tuple[Moving, ...]:
+        """Give what matmuls read of dy, for every block of channels or pair of them."""
+        if not self.plan.double_row:
+            return tuple(map(BoxMoving, windows))
+        needed = self.dy_box(box)
+        if needed.is_empty:
+            return ()
+        layout = self._row_layout(box)
+        pairs = zip(windows[::HALVES], windows[1::HALVES], strict=True)
+        return tuple(
+            pair_windows(self.builder, pair, needed, layout, self.dy_dtype) for pair in pairs
+        )
+
+    def _row_layout(self, box: Box) -> RowLayout:
+        return row_layout(self.plan.axes[2], *box.w)
+
+    def _prepare(self, dx_channels: Range, contracted: tuple[Contracted, ...]) -> list[FilterBank]:
+        """Prepare the filters of neighbouring blocks of dy channels, or pairs of them."""
         diagonal = diagonal_filters(self.builder, self.filters)
         if diagonal is not None:
             return [diagonal_bank(diagonal, self.loaded or diagonal.load())]
-        ahead = self.staged.pop((dx_channels, dy_blocks), None)
-        loaded = self._load(dx_channels, dy_blocks) if ahead is None else ahead
-        return prepare_filters(self.builder, self.filters, loaded, dy_blocks)
+        ahead = self.staged.pop((dx_channels, contracted), None)
+        loaded = self._load(dx_channels, contracted) if ahead is None else ahead
+        return prepare_filters(self.builder, self.filters, loaded, contracted)
 
-    def _load(self, dx_channels: Range, dy_blocks: tuple[Range, ...]) -> Iterator[Staged]:
+    def _load(self, dx_channels: Range, contracted: tuple[Contracted, ...]) -> Iterator[Staged]:
         """Load filters stage by stage, as they are asked for."""
-        dy_channels = dy_blocks[0][0], dy_blocks[-1][1]
-        return load_filters(self.builder, self.filters, dx_channels, dy_channels)
+        return load_filters(self.builder, self.filters, dx_channels, contracted)
 
     def _allocate_out(self, box: Box, channels: Range) -> Buffer:
         depth, height, _ = self.plan.axes
@@ -204,7 +176,7 @@ class DgradLowering:
         depth, height, _ = self.plan.axes
         return depth.rows * height.rows * (channels[1] - channels[0])
 
-    def _compute(self, i: int, box: Box, windows: tuple[Window, ...], out: Buffer) -> None:
+    def _compute(self, i: int, box: Box, operands: tuple[Moving, ...], out: Buffer) -> None:
         open_tiles: list[OpenTile] = []
         for tile in self._tiles(box):
             contributions = self._contributions(tile)
@@ -214,40 +186,51 @@ class DgradLowering:
                 self.builder.zero(self._out_view(out, box, tile))
         group = 1 if self.plan.filters_resident else 4
         for start in range(0, len(open_tiles), group):
-            self._accumulate(i, box, windows, out, open_tiles[start : start + group])
+            self._accumulate(i, box, operands, out, open_tiles[start : start + group])
 
     def _accumulate(
         self,
         i: int,
         box: Box,
-        windows: tuple[Window, ...],
+        operands: tuple[Moving, ...],
         out: Buffer,
         tiles: list[OpenTile],
     ) -> None:
         """Matmuls of a group of tiles; streamed filters are turned once per group and block of dy channels."""
         channels = self.dx_blocks[i]
         columns = self._columns(channels)
-        landings = [
-            self.builder.allocate("dx_ps", (columns, *tile.extents), "fp32", "psum")
-            for tile, _ in tiles
-        ]
-        for o, window in enumerate(windows):
-            dy_channels = self.dy_blocks[o]
+        landings = [self._land(box, columns, tile) for tile, _ in tiles]
+        for o, operand in enumerate(operands):
+            dy_channels = self._contracted[o]
             bank = self.banks.get((i, o)) or self._prepare(channels, (dy_channels,))[0]
             for (tile, contributions), landing in zip(tiles, landings, strict=True):
                 self.builder.comment(
-                    f"{landing.name}: {tile.describe(self.plan.axes)}, "
-                    f"from channels {dy_channels[0]} to {dy_channels[1] - 1} of dy"
+                    f"{landing.buffer.name}: {tile.describe(self.plan.axes)}, "
+                    f"from channels {dy_channels[0][0]} to {dy_channels[-1][1] - 1} of dy"
                 )
                 opened = o > 0
                 if not opened and not contributions[0].covers(tile):
-                    open_with_zeros(self.builder, landing)
+                    open_with_zeros(self.builder, landing.buffer)
                     opened = True
                 for contribution in contributions:
-                    self._multiply(landing, bank, window, tile, contribution, accumulate=opened)
+                    self.builder.add(
+                        matmul(
+                            landing.part(contribution),
+                            bank.stationary(contribution.row, contribution.tap),
+                            operand.moving(tile, contribution),
+                            accumulate=opened,
+                            double_row=self.plan.double_row,
+                        )
+                    )
                     opened = True
         for (tile, _), landing in zip(tiles, landings, strict=True):
-            self.builder.copy(self._out_view(out, box, tile), landing.whole())
+            self.builder.copy(self._out_view(out, box, tile), landing.result(self.builder))
+
+    def _land(self, box: Box, columns: int, tile: Tile) -> Landing:
+        if self.plan.double_row:
+            return run_landing(self.builder, columns, tile, self._row_layout(box))
+        shape = (columns, *tile.extents)
+        return BoxLanding(self.builder.allocate("dx_ps", shape, "fp32", "psum"))
 
     def _tiles(self, box: Box) -> Iterator[Tile]:
         axes = self.plan.axes
@@ -274,6 +257,9 @@ class DgradLowering:
                 parts.append((low - first, high - first))
                 sources.append((low * axis.step - tap.delta, axis.step))
             if all(low < high for low, high in parts):
+                if self.plan.double_row:  # rows are read whole: beside them lie zeros
+                    first, stop = tile.blocks[2]
+                    parts[2], sources[2] = (0, stop - first), (first - w.delta, 1)
                 found.append(
                     Contribution(
                         EntryRow(d, h),
@@ -284,33 +270,6 @@ class DgradLowering:
                 )
         found.sort(key=lambda c: not c.covers(tile))
         return found
-
-    def _multiply(
-        self,
-        landing: Buffer,
-        bank: FilterBank,
-        window: Window,
-        tile: Tile,
-        contribution: Contribution,
-        *,
-        accumulate: bool,
-    ) -> None:
-        origin = (*window.block_origin, window.box.w[0])
-        dst = landing[(slice(None), *(slice(*part) for part in contribution.part))]
-        moving = window.buffer[
-            (
-                slice(None),
-                tile.sample - window.box.n[0],
-                *(
-                    slice(first - start, first - start + (high - low - 1) * step + 1, step)
-                    for (first, step), (low, high), start in zip(
-                        contribution.sources, contribution.part, origin, strict=True
-                    )
-                ),
-            )
-        ]
-        stationary = bank.stationary(contribution.row, contribution.tap)
-        self.builder.add(matmul(dst, stationary, moving, accumulate=accumulate))
 
     def _out_view(self, out: Buffer, box: Box, tile: Tile) -> SliceView:
         """Where a tile's dx rows lie in the slab's output buffer."""

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from conv3d_codegen.program.views import Buffer, SliceView, View
 
 Range = tuple[int, int]
+Contracted = tuple[Range, ...]  # blocks of dy channels that one matmul contracts: one, or a pair
 
 # Bytes per partition that are loaded before the tensor engine starts to turn them: about 4 us of the whole DMA rate.
 STAGE_BYTES = 12 * 1024
@@ -70,7 +71,10 @@ class EntryRow:
 
 @dataclass(frozen=True, slots=True)
 class FilterBank:
-    """Stationary matrices in SBUF: [K, entries, M] or [K, M, entries], entries in (row, k_w) order."""
+    """Stationary matrices in SBUF: [K, entries, M] or [K, M, entries], entries in (row, k_w) order.
+
+    Those of a pair of blocks of dy channels are [K, 2, entries, M] or [K, 2, M, entries].
+    """
 
     buffer: Buffer
     positions: dict[EntryRow, int]
@@ -97,22 +101,40 @@ class Staged:
 
 
 def load_filters(
-    builder: Builder, source: FilterSource, dx_channels: Range, dy_channels: Range
+    builder: Builder, source: FilterSource, dx_channels: Range, contracted: Sequence[Contracted]
 ) -> Iterator[Staged]:
     """Load the matrices of some channels, stage by stage where they are to be turned."""
-    loader = _Loader(builder, source, dx_channels, dy_channels)
     rows = all_rows(source)
+    if not source.turns and len(contracted[0]) > 1:
+        yield Staged(rows, _load_pair(builder, source, dx_channels, contracted[0]))
+        return
+    dy_channels = contracted[0][0][0], contracted[-1][-1][1]
+    loader = _Loader(builder, source, dx_channels, dy_channels)
     for staged in loader.stages(rows) if source.turns else (rows,):
         yield Staged(staged, loader.load(staged))
+
+
+def _load_pair(
+    builder: Builder, source: FilterSource, dx_channels: Range, pair: Contracted
+) -> Buffer:
+    """Load the matrices of two blocks of dy channels side by side, in their own type, since nothing turns them."""
+    rows = all_rows(source)
+    columns, entries = dx_channels[1] - dx_channels[0], len(rows) * source.tensor.kernel[2]
+    matrices = (columns, entries) if source.tensor.taps_last else (entries, columns)
+    shape = (pair[0][1] - pair[0][0], len(pair), *matrices)
+    bank = builder.allocate("w_pair", shape, source.tensor.buffer.dtype, "sbuf")
+    for half, dy_channels in enumerate(pair):
+        _Loader(builder, source, dx_channels, dy_channels).fill(bank, rows, half=(half,))
+    return bank
 
 
 def prepare_filters(
     builder: Builder,
     source: FilterSource,
     loaded: Iterable[Staged],
-    dy_blocks: Sequence[Range],
+    contracted: Sequence[Contracted],
 ) -> list[FilterBank]:
-    """Turn, where needed, what was loaded of neighbouring blocks of dy channels: one bank for each block."""
+    """Turn, where needed, what was loaded of neighbouring blocks of dy channels: one bank for each block or pair."""
     tensor = source.tensor
     width_taps, rows = tensor.kernel[2], all_rows(source)
     positions = {row: number for number, row in enumerate(rows)}
@@ -123,20 +145,31 @@ def prepare_filters(
     banks: list[Buffer] = []
     for staged in loaded:
         first = positions[staged.rows[0]] * width_taps
-        for number, (low, high) in enumerate(dy_blocks):
+        for number, blocks in enumerate(contracted):
             if len(banks) == number:
-                shape = ((high - low) * fold, len(rows) * width_taps, staged.buffer.shape[0])
-                banks.append(builder.allocate("w_turned", shape, builder.dtype, "sbuf"))
-            start = (low - dy_blocks[0][0]) * fold
-            columns = slice(start, start + banks[number].shape[0])
-            _turn(
-                builder,
-                banks[number],
-                first,
-                (staged.buffer, columns),
-                entries_last=tensor.taps_last,
-            )
+                matrices = len(rows) * width_taps, staged.buffer.shape[0]
+                banks.append(_turned_bank(builder, source, blocks, matrices))
+            for half, (low, high) in enumerate(blocks):
+                columns = slice(*((at - contracted[0][0][0]) * fold for at in (low, high)))
+                where = (half,) if len(blocks) > 1 else ()
+                part = staged.buffer, columns
+                _turn(builder, banks[number], where, first, part, entries_last=tensor.taps_last)
     return [FilterBank(bank, positions, width_taps, entries_last=False) for bank in banks]
+
+
+def _turned_bank(
+    builder: Builder, source: FilterSource, blocks: Contracted, matrices: tuple[int, int]
+) -> Buffer:
+    """Make room for what is turned of one block of dy channels, or of a pair in the filters' own type.
+
+    The tensor engine turns 16 bits; evicting rounds them back to 8, which loses nothing of 8-bit values.
+    """
+    (low, high), fold = blocks[0], source.depth.fold * source.height.fold
+    if len(blocks) == 1:
+        shape = ((high - low) * fold, *matrices)
+        return builder.allocate("w_turned", shape, builder.dtype, "sbuf")
+    paired = ((high - low) * fold, len(blocks), *matrices)
+    return builder.allocate("w_pair", paired, source.tensor.buffer.dtype, "sbuf")
 
 
 def diagonal_filters(builder: Builder, source: FilterSource) -> DiagonalFilters | None:
@@ -193,10 +226,21 @@ class _Loader:
         loaded = self.builder.allocate(stem, shape, self.builder.dtype, "sbuf")
         if is_blocked:
             self.builder.zero(loaded.whole())
-        for taps, entry, count, corner in self._pieces(rows, blocked=is_blocked):
-            dst = self._place(loaded, (entry, count), corner)
-            self.builder.add(dma_copy(dst, self._taps(grouped, taps, count)))
+        self.fill(loaded, rows, grouped)
         return loaded
+
+    def fill(
+        self,
+        loaded: Buffer,
+        rows: tuple[EntryRow, ...],
+        grouped: Buffer | None = None,
+        half: tuple[int, ...] = (),
+    ) -> None:
+        """Load matrices into their places in a buffer, or in one half of a pair's."""
+        is_blocked = self.source.depth.blocked or self.source.height.blocked
+        for taps, entry, count, corner in self._pieces(rows, blocked=is_blocked):
+            dst = self._place(loaded, (entry, count), corner, half)
+            self.builder.add(dma_copy(dst, self._taps(grouped, taps, count)))
 
     def _load_groups(self) -> Buffer:
         """Load the filters of all groups, each row its own group's, and spread them out."""
@@ -247,7 +291,9 @@ class _Loader:
                     corner = u_d * source.height.fold + u_h, r_d * source.height.rows + r_h
                     yield (t_d * k_h + t_h) * k_w, position * k_w, k_w, corner
 
-    def _place(self, loaded: Buffer, entries: Range, corner: tuple[int, int]) -> SliceView:
+    def _place(
+        self, loaded: Buffer, entries: Range, corner: tuple[int, int], half: tuple[int, ...]
+    ) -> SliceView:
         """Where a transfer lands: the rows and columns of one corner."""
         source = self.source
         spans = []
@@ -255,19 +301,21 @@ class _Loader:
             spans.append(slice(row * (high - low), (row + 1) * (high - low)))
         first, last = reversed(spans) if source.turns else spans
         taps = slice(entries[0], entries[0] + entries[1])
-        return loaded[first, last, taps] if source.tensor.taps_last else loaded[first, taps, last]
+        matrices = (last, taps) if source.tensor.taps_last else (taps, last)
+        return loaded[(first, *half, *matrices)]
 
 
 def _turn(
     builder: Builder,
     bank: Buffer,
+    half: tuple[int, ...],
     first: int,
     loaded: tuple[Buffer, slice],
     *,
     entries_last: bool,
 ) -> None:
     """Transpose columns of every matrix to its entry of the bank, from entry `first` on, a PSUM bank at a time."""
-    contraction, _, rows = bank.shape
+    contraction, rows = bank.shape[0], bank.shape[-1]
     buffer, columns = loaded
     entries = buffer.shape[2 if entries_last else 1]
     per_bank = PSUM_BANK_BYTES // (rows * dtype(builder.dtype).bytes)
@@ -278,8 +326,10 @@ def _turn(
             entry = start + j
             data = buffer[:, columns, entry] if entries_last else buffer[:, entry, columns]
             builder.add(transpose(landing[:, j, :], data))
-        builder.copy(bank[:, first + start : first + start + count, :], landing.whole())
+        turned = slice(first + start, first + start + count)
+        builder.copy(bank[(slice(None), *half, turned)], landing.whole())
 
 
 def _entry(buffer: Buffer, entry: int, entries_last: bool) -> SliceView:
-    return buffer[:, :, entry] if entries_last else buffer[:, entry, :]
+    leading = (slice(None),) * (len(buffer.shape) - 2)
+    return buffer[(*leading, slice(None), entry) if entries_last else (*leading, entry)]

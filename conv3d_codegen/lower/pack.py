@@ -102,6 +102,7 @@ class PackLowering:
             self.out_dtype,
             channel_blocks(channels, plan.in_block),
             self.blocks[self.dy_side],
+            tensors.dy.buffer.dtype,
         )
 
     def _wgrad(self) -> WgradLowering | None:

@@ -114,6 +114,23 @@ class DgradAxis:
         stop = (high - 1 + self.pad - phase.residue) // self.period + 1
         return first, max(first, stop)
 
+    def reach(self, low: int, high: int) -> tuple[int, int]:
+        """Dy blocks that the taps of dx rows [low, high) point at, whether they exist or not."""
+        spans = [
+            (first * self.step - tap.delta, (stop - 1) * self.step - tap.delta + 1)
+            for phase in self.phases
+            for first, stop in [self.blocks_for(phase, low, high)]
+            if first < stop
+            for tap in phase.taps
+        ]
+        return min((s[0] for s in spans), default=0), max((s[1] for s in spans), default=0)
+
+    def held(self, low: int, high: int) -> tuple[int, int]:
+        """Dy blocks among those that exist."""
+        first, stop = self.reach(low, high)
+        first = max(0, first)
+        return first, max(first, min(self.dy_blocks, stop))
+
     def sources(self, tap: BlockTap, first: int, stop: int) -> tuple[int, int]:
         """Which of the dx blocks [first, stop) read an existing dy block through a tap."""
         low = max(first, -(-tap.delta // self.step))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from conv3d_codegen.dtypes import dtype
 from conv3d_codegen.planner.blocks import ceil_div
+from conv3d_codegen.planner.double_row import most_pitch, most_rows
 from conv3d_codegen.planner.estimate import Work, dx_cuts
 from conv3d_codegen.planner.grid import AxisCuts
 from conv3d_codegen.planner.price_transfers import TransferPrices
@@ -97,7 +98,9 @@ class Pricing(TransferPrices):
             slabs *= AxisCuts(axis, size).count
         filters, rows = self._dgrad_bytes(schedule)
         return Occupancy(
-            windows=self._window_bytes(schedule, "dy") + self._window_bytes(schedule, "x"),
+            windows=self._window_bytes(schedule, "dy")
+            + self._window_bytes(schedule, "x")
+            + self._paired_bytes(schedule),
             filters=filters,
             loaded=self._loaded_bytes(schedule),
             rows=rows,
@@ -162,6 +165,17 @@ class Pricing(TransferPrices):
         if schedule.bgrad and self.geometry.math != "full" and self.holds_dy(name):
             item += dtype("fp32").bytes  # db sums dy as it is, dx and dw read a narrower copy
         return samples * rows * w * ceil_div(channels, block) * item
+
+    def _paired_bytes(self, schedule: Schedule) -> int:
+        """Windows of dy once more, in 8 bits and in pairs of channel blocks."""
+        plan = schedule.dgrad
+        if plan is None or not plan.double_row:
+            return 0
+        blocks = ceil_div(self.dgrad_channels[1], self.dy_block(schedule))
+        samples, *sizes = schedule.slabs.sizes
+        planes, rows = (most_rows(a, s) for a, s in zip(plan.axes[:2], sizes[:2], strict=True))
+        pitch = most_pitch(plan.axes[2], sizes[2])
+        return min(samples, self.problem.batch) * blocks * planes * rows * pitch
 
     def _dgrad_bytes(self, schedule: Schedule) -> tuple[int, int]:
         """Stationary matrices, and two buffers of dx rows."""

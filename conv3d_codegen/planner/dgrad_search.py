@@ -13,6 +13,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from conv3d_codegen.planner.axes import dgrad_axis, forward_axis
+from conv3d_codegen.planner.double_row import may_double, paired_block, tile_of_rows
 from conv3d_codegen.planner.estimate import balanced_tile, dgrad_counts, dx_cuts
 from conv3d_codegen.planner.grid import AxisCuts
 from conv3d_codegen.planner.schedule import STAGED_FILTERS, DgradPlan
@@ -57,13 +58,25 @@ class DgradSearch:
             if not any(axis.blocked for axis in axes):
                 in_block = min(in_block, self._most_channels(axes))
                 block = min(block, self._most_channels(axes[2:]))
-            plan = self._tiled(axes, in_block, block)
-            work = self.pricing.dgrad_work(plan, whole_slab(self.pricing.problem), block)
-            found.append((work.busiest[1] + 0.1 * work.total, plan, fold, block))
+            for plan, dy_block in self._paired_or_not(axes, in_block, block):
+                work = self.pricing.dgrad_work(plan, whole_slab(self.pricing.problem), dy_block)
+                found.append((work.busiest[1] + 0.1 * work.total, plan, fold, dy_block))
         found.sort(key=lambda row: row[0])
         # The plain way, row by row, has the smallest matrices: it fits where others do not.
         kept = found[:3] + [row for row in found[3:] if _is_plain(row[1])]
         return [(plan, fold, block) for _, plan, fold, block in kept]
+
+    def _paired_or_not(
+        self, axes: tuple[DgradAxis, DgradAxis, DgradAxis], in_block: int, dy_block: int
+    ) -> Iterator[tuple[DgradPlan, int]]:
+        """Give the plan, and where several blocks of 8-bit dy channels contract one with pairs of them."""
+        plan = self._tiled(axes, in_block, dy_block)
+        yield plan, dy_block
+        channels = self.pricing.dgrad_channels[1]
+        block = paired_block(channels, dy_block)
+        is_dense = self.pricing.problem.groups == 1
+        if block and dy_block < channels and is_dense and may_double(self.pricing.geometry, axes):
+            yield self._tiled(axes, in_block, block, double_row=True), block
 
     def _most_channels(self, axes: Sequence[DgradAxis]) -> int:
         """Channels whose filters, of all taps of some axes, may lie in one partition: the plain way always fits."""
@@ -102,9 +115,15 @@ class DgradSearch:
         return rows * in_channels <= 128 and folds <= max(1, 128 // out_channels)
 
     def _tiled(
-        self, axes: tuple[DgradAxis, DgradAxis, DgradAxis], in_block: int, dy_block: int
+        self,
+        axes: tuple[DgradAxis, DgradAxis, DgradAxis],
+        in_block: int,
+        dy_block: int,
+        *,
+        double_row: bool = False,
     ) -> DgradPlan:
-        plan = DgradPlan(axes, in_block, tile_for(axes, whole_slab(self.pricing.problem)[1:]), True)
+        tile = tile_for(axes, whole_slab(self.pricing.problem)[1:], double_row=double_row)
+        plan = DgradPlan(axes, in_block, tile, True, double_row)
         resident = self.pricing.filter_bytes(plan, dy_block) <= RESIDENT_FILTERS
         return replace(plan, filters_resident=resident)
 
@@ -139,7 +158,9 @@ def _forward_modes(axis: AxisGeometry) -> Iterator[DgradAxis]:
             yield forward_axis(axis, fold, blocked=True)
 
 
-def tile_for(axes: Sequence[DgradAxis], slab: Sequence[int]) -> tuple[int, int, int]:
+def tile_for(
+    axes: Sequence[DgradAxis], slab: Sequence[int], *, double_row: bool = False
+) -> tuple[int, int, int]:
     """Cut slabs into PSUM tiles of dx, in blocks: as suits the largest slab, or those between if that makes fewer."""
 
     def tiles(tile: tuple[int, int, int]) -> int:
@@ -148,6 +169,8 @@ def tile_for(axes: Sequence[DgradAxis], slab: Sequence[int]) -> tuple[int, int, 
         )
 
     blocks = [_blocks(axis, size) for axis, size in zip(axes, slab, strict=True)]
+    if double_row:
+        return tile_of_rows(axes, slab, [most for most, _ in blocks])
     return min(map(balanced_tile, zip(*blocks, strict=True)), key=tiles)
 
 

@@ -7,12 +7,14 @@ tables are those that price the finished program and the simulator's timeline.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from conv3d_codegen.dtypes import dtype
 from conv3d_codegen.planner.blocks import BANK_COLUMNS, ceil_div, cut_count, split_even, split_upto
+from conv3d_codegen.targets.cost import Access, copy_rate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -111,6 +113,15 @@ class Prices:
         floor = self.spec.min_interval_cycles * number
         return max(2 * columns / (vector + scalar), floor / self.spec.clock_ghz["scalar"])
 
+    def casts(self, columns: float, itemsize: int) -> float:
+        """Time on one engine, averaged over Vector and Scalar, to copy columns of SBUF in another type of itemsize."""
+        src, dst = Access("sbuf", dtype(self.compute).bytes), Access("sbuf", itemsize)
+        rate = sum(
+            self.spec.clock_ghz[engine] * copy_rate(self.spec, engine, src, dst)
+            for engine in ("vector", "scalar")
+        )
+        return 2 * columns / rate
+
     def small_dma(self, calls: float, bytes_moved: float, run_bytes: float) -> float:
         """Time of transfers so small that they are bound by the queues, each taken for the latency of a transfer."""
         queued = calls * self.spec.dma_latency_ns / self.spec.dma_queues
@@ -149,6 +160,20 @@ def dgrad_counts(axis: DgradAxis, slab: int, tile: int) -> DgradCounts:
                     columns += times * max(0, end - start)
                     boxes += times * (end > start)
     return DgradCounts(columns, boxes, blocks, tiles, len(axis.entries()))
+
+
+@lru_cache(maxsize=4096)
+def dgrad_boxes(axis: DgradAxis, slab: int, tile: int) -> tuple[tuple[int, int, int], ...]:
+    """(how often, blocks of a tile, those of them that a tap reaches) of one axis of dx over all slabs."""
+    found: Counter[Range] = Counter()
+    for times, (low, high) in _distinct(dx_cuts(axis, slab)):
+        for phase in axis.phases:
+            for first, stop in split_upto(axis.blocks_for(phase, low, high), tile):
+                for tap in phase.taps:
+                    start, end = axis.sources(tap, first, stop)
+                    if end > start:
+                        found[stop - first, end - start] += times
+    return tuple((times, *box) for box, times in found.items())
 
 
 def _distinct(cuts: Sequence[Range]) -> Iterator[tuple[int, Range]]:

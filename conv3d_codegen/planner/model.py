@@ -126,10 +126,15 @@ class KernelPlan:
         return dtype(self.geometry.dtype).bytes, dtype(self.geometry.out_dtype).bytes
 
     @property
+    def products_per_cell(self) -> int:
+        """Products that one cell of the PE array can add at a time for inputs of this type."""
+        return target(self.geometry.target).products_per_cell(self.item_bytes[0])
+
+    @property
     def floor_us(self) -> float:
         """Roofline: useful MACs on the whole PE array or compulsory bytes at the DMA rate, whichever is more."""
         spec = target(self.geometry.target)
-        macs_ns = self.useful_macs / spec.peak_macs_per_ns
+        macs_ns = self.useful_macs / (spec.peak_macs_per_ns * self.products_per_cell)
         bytes_ns = self.compulsory_bytes / spec.dma_rate
         return max(macs_ns, bytes_ns) / self.geometry.lnc / 1000
 
@@ -147,7 +152,7 @@ class KernelPlan:
         """Plain data for `--json` and manifests."""
         return {
             "key": self.geometry.key(),
-            "schedule": asdict(self.schedule),
+            "schedule": _decisions(self.schedule),
             "candidates": [asdict(candidate) for candidate in self.candidates],
             "sections": [asdict(section) for section in self.sections],
             "buffers": [asdict(buffer) for buffer in self.buffers],
@@ -162,3 +167,11 @@ class KernelPlan:
             "workspace_bytes": self.workspace_bytes,
             "output_shapes": {name: list(shape) for name, shape in self.output_shapes.items()},
         }
+
+
+def _decisions(schedule: Schedule) -> dict[str, Any]:
+    """Give a schedule as plain data; like a key, it only grows by what is decided otherwise than before."""
+    plain = asdict(schedule)
+    if schedule.dgrad is not None and not schedule.dgrad.double_row:
+        del plain["dgrad"]["double_row"]
+    return plain

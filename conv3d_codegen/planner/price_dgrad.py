@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import TYPE_CHECKING
 
 from conv3d_codegen.planner.blocks import BANK_COLUMNS, ceil_div
-from conv3d_codegen.planner.estimate import Work, dgrad_counts
+from conv3d_codegen.planner.double_row import HALVES, most_pitch, rows_read
+from conv3d_codegen.planner.estimate import Work, dgrad_boxes, dgrad_counts
 from conv3d_codegen.planner.price_groups import GroupPrices
 
 if TYPE_CHECKING:
@@ -46,8 +48,9 @@ class DgradPrices(GroupPrices):
         dx_channels, dy_channels = self.dgrad_channels
         in_blocks = ceil_div(dx_channels, plan.in_block)
         out_blocks = ceil_div(dy_channels, dy_block)
-        number = problem.batch * in_blocks * out_blocks * math.prod(c.boxes for c in counts)
-        columns = problem.batch * in_blocks * out_blocks * math.prod(c.columns for c in counts)
+        chained = out_blocks // HALVES if plan.double_row else out_blocks
+        number = problem.batch * in_blocks * chained * math.prod(c.boxes for c in counts)
+        columns = problem.batch * in_blocks * chained * self._columns(plan, counts, sizes)
         tiles = problem.batch * in_blocks * math.prod(c.tiles for c in counts)
         drained = problem.batch * in_blocks * math.prod(c.blocks for c in counts)
         work = Work(
@@ -55,11 +58,41 @@ class DgradPrices(GroupPrices):
             drain=prices.drains(tiles, drained, 4),
             instructions=number + tiles,
         )
+        if plan.double_row:
+            work += self._pairing_work(plan, sizes, out_blocks)
         if plan.filters_resident:
             filters = self.filter_work(plan, sizes, dy_block)
             return work + replace(filters, once=filters.instructions)
         turns = ceil_div(tiles, 4 * in_blocks)
         return work + self.filter_work(plan, sizes, dy_block).times(turns)
+
+    def _columns(self, plan: DgradPlan, counts: tuple[DgradCounts, ...], sizes: Sizes) -> int:
+        """Columns that the matmuls of one pair of channel blocks move.
+
+        Double ones move whole rows and the zeros between them. How long rows of small slabs take is not left to an
+        average: few rows move hardly any zeros, but are too short to be any faster.
+        """
+        if not plan.double_row:
+            return math.prod(c.columns for c in counts)
+        (_, *axes), (_, *slabs), (_, *tile) = plan.axes, sizes[1:], plan.tile
+        heights, widths = map(dgrad_boxes, axes, slabs, tile)
+        pitch, least = most_pitch(axes[1], slabs[1]), self.prices.spec.min_interval_cycles
+        return counts[0].columns * sum(
+            often * times * max(least, (rows - 1) * pitch + width)
+            for (often, _, rows), (times, width, _) in product(heights, widths)
+        )
+
+    def _pairing_work(self, plan: DgradPlan, sizes: Sizes, dy_blocks: int) -> Work:
+        """Bring the blocks of dy's channels together in 8 bits, plane by plane."""
+        planes, *rows = (rows_read(a, size) for a, size in zip(plan.axes, sizes[1:], strict=True))
+        planes *= self.problem.batch * dy_blocks
+        columns = planes * math.prod(rows)
+        copies = max(planes, columns / BANK_COLUMNS)
+        return Work(drain=self.prices.casts(columns, 1), instructions=copies)
+
+    def filter_item(self, plan: DgradPlan) -> int:
+        """Bytes of an element of the stationary matrices."""
+        return 1 if plan.double_row else self.item
 
     def filter_work(self, plan: DgradPlan, sizes: Sizes, dy_block: int) -> Work:
         """Load and turn all stationary matrices once."""
@@ -90,7 +123,7 @@ class DgradPrices(GroupPrices):
         return Work(
             vector=spread,
             tensor=prices.transposes(entries * pairs, rows),
-            drain=prices.drains(columns / BANK_COLUMNS, columns, self.item),
+            drain=prices.drains(columns / BANK_COLUMNS, columns, self.filter_item(plan)),
             dma=prices.small_dma(loads, bytes_moved, run),
             instructions=loads + pairs * (entries + entries * rows / BANK_COLUMNS),
         )
@@ -103,4 +136,4 @@ class DgradPrices(GroupPrices):
         in_blocks = ceil_div(dx_channels, plan.in_block)
         out_blocks = ceil_div(dy_channels, dy_block)
         rows = depth.rows * height.rows * plan.in_block
-        return in_blocks * out_blocks * entries * rows * self.item
+        return in_blocks * out_blocks * entries * rows * self.filter_item(plan)

@@ -35,12 +35,14 @@ class DgradPlan:
     in_block: channels of dx per row of a block (stationary columns).
     tile: blocks of D, H and columns of W that share one PSUM tile.
     filters_resident: whether all transposed filters stay in SBUF for the whole kernel.
+    double_row: whether a matmul contracts two blocks of dy's channels at once, in 8 bits (see planner.double_row).
     """
 
     axes: tuple[DgradAxis, DgradAxis, DgradAxis]
     in_block: int
     tile: tuple[int, int, int]
     filters_resident: bool
+    double_row: bool = False
 
     def describe(self) -> tuple[str, ...]:
         """Say in words how dx is computed."""
@@ -49,8 +51,10 @@ class DgradPlan:
             f"{name} {axis.describe()}" for name, axis in zip("DHW", self.axes, strict=True)
         )
         filters = "resident" if self.filters_resident else "turned again for each group of tiles"
+        doubled = "dx: two blocks of dy channels per matmul, in 8 bits (double row)"
         return (
             f"dx: {modes}",
+            *((doubled,) if self.double_row else ()),
             f"dx: PSUM tile of {d} x {h} x {w} blocks; up to {self.in_block} channels; filters {filters}",
         )
 

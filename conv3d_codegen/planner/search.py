@@ -221,7 +221,9 @@ class _Search:
             folds, blocks = folds[::-1], blocks[::-1]
         base = Schedule(
             slabs=SlabPlan(sizes),
-            dgrad=None if dgrad is None else replace(dgrad, tile=tile_for(dgrad.axes, sizes[1:])),
+            dgrad=None
+            if dgrad is None
+            else replace(dgrad, tile=tile_for(dgrad.axes, sizes[1:], double_row=dgrad.double_row)),
             wgrad=None,
             bgrad="db" in self.geometry.gradients,
             dy_fold=folds[0],
@@ -240,7 +242,8 @@ class _Search:
             yield without
             return
         kept = 0
-        held = None if self.problem.transposed else block
+        is_paired = dgrad is not None and dgrad.double_row
+        held = block if is_paired or not self.problem.transposed else None
         for wgrad, x_fold in self._wgrads((sizes, folds, held)):
             turned = self.pricing.turned_bytes(wgrad, sizes, (folds[0], x_fold))
             if occupancy.least(turned) > self.sbuf_bytes:
@@ -255,8 +258,10 @@ class _Search:
                     wgrad.moving_block if wgrad.moving == "wide" else 128,
                 ),
             )
-            held = self.pricing.with_wgrad(occupancy, schedule, turned)
-            scored = self._roomiest(schedule, held, self.pricing.chains(wgrad))
+            if is_paired and self.problem.transposed:  # the wide tensor is dy
+                schedule = replace(schedule, x_block=block)
+            taken = self.pricing.with_wgrad(occupancy, schedule, turned)
+            scored = self._roomiest(schedule, taken, self.pricing.chains(wgrad))
             if scored is not None:
                 yield scored
                 kept += 1
@@ -311,6 +316,8 @@ def _report(scored: Scored, best: Scored) -> Candidate:
     name = f"slab {'x'.join(map(str, schedule.slabs.sizes))} fold {schedule.dy_fold[0]}x{schedule.dy_fold[1]}"
     if scored.problem.cores > 1:
         name = f"cores halve {scored.problem.share}, {name}"
+    if schedule.dgrad is not None and schedule.dgrad.double_row:
+        name += " double row"
     if schedule.wgrad is not None:
         wgrad = schedule.wgrad
         name += f" moving {wgrad.moving}"

@@ -51,13 +51,19 @@ def _engine_argument(engine: Engine) -> tuple[str, Argument]:
     return ("engine", Symbol(f"nisa.engine.{engine}"))
 
 
-def matmul(dst: View, stationary: View, moving: View, *, accumulate: bool) -> Instruction:
-    """Compute dst[M, N] (+)= stationary[K, M].T @ moving[K, N]; overwrites dst unless accumulate."""
+def matmul(
+    dst: View, stationary: View, moving: View, *, accumulate: bool, double_row: bool = False
+) -> Instruction:
+    """Compute dst[M, N] (+)= stationary[K, M].T @ moving[K, N]; overwrites dst unless accumulate.
+
+    double_row: operands are 8-bit floats, [K, 2, M] and [K, 2, N], and contract over both leading axes.
+    """
     arguments = (
         ("dst", dst),
         ("stationary", stationary),
         ("moving", moving),
         ("accumulate", accumulate),
+        *((("perf_mode", Symbol("nisa.matmul_perf_mode.double_row")),) if double_row else ()),
     )
     return Instruction("nc_matmul", arguments, (dst,), (stationary, moving), "tensor")
 

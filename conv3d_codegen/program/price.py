@@ -85,11 +85,11 @@ def access(view: View) -> Access:
 
 
 def _matmul(instruction: Instruction, spec: TargetSpec) -> float:
-    stationary, moving = instruction.reads
+    (dst,), (_, moving) = instruction.writes, instruction.reads
     return matmul_ns(
         spec,
-        elements_per_partition(moving),
-        stationary_columns=elements_per_partition(stationary),
+        elements_per_partition(dst),
+        stationary_columns=dst.shape[0],
         dtype=moving.buffer.dtype,
         moving=access(moving),
     )

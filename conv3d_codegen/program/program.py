@@ -156,8 +156,8 @@ def count(program: Program) -> ProgramCounts:
         names[instruction.name] += 1
         executed += times
         if instruction.name == "nc_matmul":
-            stationary, moving = instruction.reads
-            macs += times * elements(stationary) * math.prod(moving.shape[1:])
+            (dst,), (stationary, _) = instruction.writes, instruction.reads
+            macs += times * elements(stationary) * math.prod(dst.shape[1:])
         elif instruction.name == "dma_copy":
             (dst,), (src,) = instruction.writes, instruction.reads
             bytes_in += times * _hbm_bytes(src)

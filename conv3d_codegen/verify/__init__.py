@@ -8,9 +8,11 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from conv3d_codegen.api import EmitOptions, emit
+from conv3d_codegen.dtypes import dtype
 from conv3d_codegen.maps import useful_macs
 from conv3d_codegen.simulator import simulate
 from conv3d_codegen.simulator.signatures import known_versions
+from conv3d_codegen.targets import target
 from conv3d_codegen.verify.check import GradientCheck, check_gradients
 from conv3d_codegen.verify.header import geometry_of, key_of
 from conv3d_codegen.verify.inputs import make_inputs
@@ -36,19 +38,23 @@ DEFAULT_NKI = EmitOptions().nki
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyReport:
-    """What running a kernel showed. It passed if every gradient did and no rule was broken."""
+    """What running a kernel showed. It passed if every gradient did and no rule was broken.
+
+    products_per_cell: that the PE array adds at a time for inputs of this type.
+    """
 
     key: str
     inputs: InputKind
     seed: int
     gradients: tuple[GradientCheck, ...]
     useful_macs: int
+    products_per_cell: int
     run: SimulationResult
 
     @property
     def pe_utilisation(self) -> float:
         """Useful multiply-accumulates as a share of what the tensor engine could have done."""
-        return self.run.timeline.utilisation(self.useful_macs)
+        return self.run.timeline.utilisation(self.useful_macs / self.products_per_cell)
 
     @property
     def violations(self) -> tuple[Violation, ...]:
@@ -139,5 +145,6 @@ def verify_source(
         seed=seed,
         gradients=check_gradients(geometry, operands, inputs, result.outputs),
         useful_macs=useful_macs(geometry),
+        products_per_cell=target(geometry.target).products_per_cell(dtype(geometry.dtype).bytes),
         run=result,
     )

@@ -29,6 +29,9 @@ SMALL = {
     "pointwise": shaped((2, 24, 3, 6, 8), (40, 1, 1, 1)),
     "line": shaped((2, 20, 50), (24, 5), padding=2),
     "long filters": shaped((1, 2, 101), (130, 100)),
+    "pairs of 8-bit channels": shaped(
+        (1, 12, 2, 5, 6), (192, 2, 3, 3), padding=1, dtype="fp8_e4m3", out_dtype="fp32"
+    ),
     "grouped": shaped((1, 24, 4, 6, 6), (24, 3, 3, 3), padding=1, groups=6),
     "depthwise": shaped((1, 24, 4, 6, 6), (24, 3, 3, 3), padding=1, groups=24),
     "transposed": shaped((1, 12, 3, 4, 5), (16, 2, 3, 3), stride=2, transposed=True),
@@ -47,6 +50,7 @@ def kind(scored: Scored) -> Hashable:
         schedule.dy_fold,
         schedule.x_fold,
         dgrad and tuple((axis.blocked, axis.rows, axis.step) for axis in dgrad.axes),
+        dgrad and dgrad.double_row,
         wgrad and (wgrad.moving, wgrad.stationary_axis),
         schedule.woven,
         schedule.chains_per_pass > 1,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from conv3d_codegen.verify import verify_geometry
 from exactness import assert_exact
-from strategies import geometries
+from strategies import geometries, paired_geometries
 
 if TYPE_CHECKING:
     from conv3d_codegen.geometry import ConvGeometry
@@ -33,10 +33,23 @@ def test_other_element_types(geometry: ConvGeometry, dtype: str) -> None:
 
 
 @settings(PATIENT, max_examples=20, derandomize=True)
+@given(paired_geometries())
+def test_pairs_of_8_bit_channels(geometry: ConvGeometry) -> None:
+    assert_exact(geometry)
+
+
+@settings(PATIENT, max_examples=20, derandomize=True)
 @given(geometries(max_channels=40), st.integers(0, 2**32 - 1))
 def test_normal_values_stay_within_the_bound(geometry: ConvGeometry, seed: int) -> None:
     report = verify_geometry(geometry, inputs="normal", seed=seed)
     assert report.passed, [result.verdict for result in report.gradients]
+
+
+@pytest.mark.sweep
+@settings(PATIENT, max_examples=300)
+@given(paired_geometries())
+def test_many_pairs_of_8_bit_channels(geometry: ConvGeometry) -> None:
+    assert_exact(geometry)
 
 
 @pytest.mark.sweep
