@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from conv3d_codegen.lower.builder import Builder
     from conv3d_codegen.lower.tensors import Activation
-    from conv3d_codegen.lower.turned import Spread
+    from conv3d_codegen.lower.turned import Held, Spread
 
 Range = tuple[int, int]
 Spreads = tuple["Spread", "Spread", "Spread", "Spread"]
@@ -36,7 +36,7 @@ class _Piece:
 
 def load_spread(
     builder: Builder,
-    stem: str,
+    held: Held,
     source: Activation,
     channels: Range,
     spreads: Spreads,
@@ -47,7 +47,7 @@ def load_spread(
     n, d, h, w = spreads
     positions = math.prod(spread.groups for spread in spreads)
     shape = (positions, n.entries * w.entries, d.entries, h.entries, channels[1] - channels[0])
-    buffer = builder.allocate(stem, shape, builder.dtype, "sbuf")
+    buffer = builder.allocate(held.stem, shape, held.dtype, "sbuf")
     turned = Turned(buffer, spreads, (0, 0), channels[0])
     if any(_reaches_out(spread) and (zero_outside or spread.groups > 1) for spread in spreads[1:]):
         builder.zero(buffer.whole())

@@ -124,7 +124,9 @@ class PackLowering:
             problem.exchanges,
             TapRows(self.builder, self.tensors.dw, self.out_dtype),
         )
-        return WgradLowering(self.builder, plan, axes, ordered, writer, self._direct())
+        inputs = {self.dy_side: self.tensors.dy, self.x_side: self.tensors.x}
+        dtypes = {side: tensor.buffer.dtype for side, tensor in inputs.items() if tensor}
+        return WgradLowering(self.builder, plan, axes, ordered, writer, self._direct(), dtypes)
 
     def _direct(self) -> dict[Side, Activation]:
         """Tensors that dw alone reads, where their channels are last: they are loaded without turning."""

@@ -143,7 +143,7 @@ def tap_runs(
     else:
         sizes[fixed] = split_even(axes[fixed].kernel, max(1, STATIONARY_COLUMNS // (c1 - c0)))
     limit = max(1, BANK_COLUMNS // (m1 - m0))
-    for axis in (1, 0, 2):
+    for axis in plan.running_axes:
         if axis != fixed:
             sizes[axis] = split_even(axes[axis].kernel, limit)
             if sizes[axis] < axes[axis].kernel:

@@ -26,6 +26,15 @@ if TYPE_CHECKING:
     from conv3d_codegen.program.views import Buffer, SliceView
 
 Range = tuple[int, int]
+Entry = tuple[int, "int | slice", "int | slice", "int | slice"]  # of N, D, H, W
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Name of a turned tensor, and the type it is cast to."""
+
+    stem: str
+    dtype: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +114,7 @@ class Turned:
     def columns(
         self,
         builder: Builder,
-        entry: tuple[int, int | slice, int | slice, int | slice],
+        entry: Entry,
         channels: Range,
     ) -> SliceView:
         """Address one entry, or neighbouring entries along one axis, as the columns of a stationary operand."""
@@ -135,6 +144,42 @@ class Turned:
             :, _shift(w, sample * self.spreads[3].entries), _shift(d, self.skips[0]), columns
         ]
 
+    def pair(self, builder: Builder, entries: Sequence[Entry], channels: Range) -> SliceView:
+        """Address two entries that differ along one axis, [positions, 2, ...].
+
+        Where h is a run of entries, all channels of the buffer go with it.
+        """
+        first, second = (
+            (
+                _single(_shift(w, sample * self.spreads[3].entries)),
+                _single(_shift(d, self.skips[0])),
+                _single(_shift(h, self.skips[1])),
+            )
+            for sample, d, h, w in entries
+        )
+        w, d, h = map(_both, first, second)
+        run = first[2]
+        if isinstance(run, slice):
+            positions, n, d_extent, h_extent, c = self.buffer.shape
+            flat = builder.alias(self.buffer, (positions, n, d_extent, h_extent * c))
+            return flat[:, w, d, run.start * c : run.stop * c]
+        c0 = self.first_channel
+        return self.buffer[:, w, d, h, channels[0] - c0 : channels[1] - c0]
+
+
+def _single(index: int | slice) -> int | slice:
+    """Give the index alone where a slice holds just one."""
+    if isinstance(index, slice) and index.stop - index.start == 1:
+        return int(index.start)
+    return index
+
+
+def _both(first: int | slice, second: int | slice) -> int | slice:
+    """Address two indices at once where they differ."""
+    if first == second or isinstance(first, slice) or isinstance(second, slice):
+        return first
+    return slice(first, second + 1, second - first)
+
 
 def _shift(index: int | slice, by: int) -> int | slice:
     if isinstance(index, int):
@@ -144,7 +189,7 @@ def _shift(index: int | slice, by: int) -> int | slice:
 
 def turn(
     builder: Builder,
-    stem: str,
+    held: Held,
     windows: Sequence[Window],
     spreads: tuple[Spread, Spread, Spread, Spread],
     *,
@@ -160,7 +205,7 @@ def turn(
     channels = last - first
     positions = math.prod(spread.groups for spread in spreads)
     shape = (positions, n.entries * w.entries, d_extent, h_extent, channels)
-    buffer = builder.allocate(stem, shape, builder.dtype, "sbuf")
+    buffer = builder.allocate(held.stem, shape, held.dtype, "sbuf")
     turned = Turned(buffer, spreads, (d_skip, h_skip), first)
     if zero_outside:
         _zero_entries(builder, turned)

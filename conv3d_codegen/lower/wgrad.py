@@ -12,7 +12,7 @@ it is evicted once per slab and, over several slabs, added up in SBUF in fp32. T
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from conv3d_codegen.lower.direct import load_spread
 from conv3d_codegen.lower.row_pairs import RowPairs
 from conv3d_codegen.lower.tap_chains import Chain, cut_chains
-from conv3d_codegen.lower.turned import Spread, turn
+from conv3d_codegen.lower.turned import Held, Spread, turn
 from conv3d_codegen.lower.windows import Box
 from conv3d_codegen.planner.blocks import ceil_div
 from conv3d_codegen.program.instructions import matmul, tensor_add
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from conv3d_codegen.lower.builder import Builder
     from conv3d_codegen.lower.slabs import Slab
     from conv3d_codegen.lower.tensors import Activation
-    from conv3d_codegen.lower.turned import Turned
+    from conv3d_codegen.lower.turned import Entry, Turned
     from conv3d_codegen.lower.wgrad_result import Finish, ResultWriter
     from conv3d_codegen.lower.windows import Window
     from conv3d_codegen.planner.correlation import CorrelationAxis
     from conv3d_codegen.planner.schedule import Side, WgradPlan
-    from conv3d_codegen.program.views import Buffer
+    from conv3d_codegen.program.views import Buffer, SliceView
 
 Range = tuple[int, int]
 Ranges = tuple[Range, Range, Range]
@@ -54,12 +54,21 @@ class Operands:
     moving: Turned
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one matmul contracts: a position of every partition or two neighbours, with the taps valid there."""
+
+    positions: tuple[Position, ...]
+    taps: Ranges
+
+
 @dataclass(slots=True)
 class WgradLowering:
     """Emits dw: partial sums slab by slab, then the result.
 
     channels: of the stationary and of the moving tensor.
     direct: tensors with channels last that are loaded as they are contracted, by side.
+    dtypes: of the tensors in HBM, by side.
     """
 
     builder: Builder
@@ -68,6 +77,7 @@ class WgradLowering:
     channels: tuple[int, int]
     writer: ResultWriter
     direct: dict[Side, Activation]
+    dtypes: dict[Side, str]
     sums: dict[Chain, Buffer] = field(default_factory=dict)
 
     def positions(self, slab: Slab) -> Box:
@@ -144,13 +154,14 @@ class WgradLowering:
         """Turn the stationary tensor of one slab."""
         spreads = self.spreads(positions)
         zero_outside = self._reads_zeros(spreads, chains)
+        held = self._held("stat_t", self.plan.stationary)
         source = self.direct.get(self.plan.stationary)
         if source is not None:
             channels = (0, self.channels[0])
             return load_spread(
-                self.builder, "stat_t", source, channels, spreads[0], zero_outside=zero_outside
+                self.builder, held, source, channels, spreads[0], zero_outside=zero_outside
             )
-        return turn(self.builder, "stat_t", windows, spreads[0], zero_outside=zero_outside)
+        return turn(self.builder, held, windows, spreads[0], zero_outside=zero_outside)
 
     def turn_moving(
         self, positions: Box, windows: Sequence[Window], chains: Sequence[Chain]
@@ -159,13 +170,19 @@ class WgradLowering:
         spreads = self.spreads(positions)
         first, stop = chains[0].moving_block
         zero_outside = self._reads_zeros(spreads, chains)
+        held = self._held("mov_t", self.plan.moving)
         source = self.direct.get(self.plan.moving)
         if source is not None:
             return load_spread(
-                self.builder, "mov_t", source, (first, stop), spreads[1], zero_outside=zero_outside
+                self.builder, held, source, (first, stop), spreads[1], zero_outside=zero_outside
             )
-        held = [window for window in windows if first <= window.channels[0] < stop]
-        return turn(self.builder, "mov_t", held, spreads[1], zero_outside=zero_outside)
+        own = [window for window in windows if first <= window.channels[0] < stop]
+        return turn(self.builder, held, own, spreads[1], zero_outside=zero_outside)
+
+    def _held(self, stem: str, side: Side) -> Held:
+        """Hold a turned tensor as it is computed with: in its own 8 bits where positions are paired."""
+        is_paired = self.plan.pair_axis is not None
+        return Held(stem, self.dtypes[side] if is_paired else self.builder.dtype)
 
     def _reads_zeros(self, spreads: tuple[Spreads, Spreads], chains: Sequence[Chain]) -> bool:
         """Whether any chain reads rows that do not exist: packed taps do, and chains that no position covers."""
@@ -208,36 +225,83 @@ class WgradLowering:
             row_pairs = RowPairs(self.builder, self.axes)
             row_pairs.contract(operands.stationary, operands.moving, chain, landing)
             return
-        spreads = operands.stationary.spreads, operands.moving.spreads
-        n, d, h, w = (range(min(s.entries, m.entries)) for s, m in zip(*spreads, strict=True))
-        positions = list(product(n, d, h, w))
-        full = self._full_position(chain, spreads)
+        steps = self._steps(chain, (operands.stationary.spreads, operands.moving.spreads))
+        full = next((step for step in steps if step.taps == chain.taps), None)
         if full is not None:
-            positions.remove(full)
-            positions.insert(0, full)
+            steps.remove(full)
+            steps.insert(0, full)
         opened = False
-        for position in positions:
-            taps = self._valid(chain, position, spreads) if opened else chain.taps
-            if all(first < stop for first, stop in taps):
-                self._multiply(operands, chain, landing, (position, taps), accumulate=opened)
+        for step in steps:
+            taps = step.taps if opened else chain.taps
+            if _reads(taps):
+                self._multiply(
+                    operands, chain, landing, replace(step, taps=taps), accumulate=opened
+                )
                 opened = True
 
+    def _steps(self, chain: Chain, spreads: tuple[Spreads, Spreads]) -> list[Step]:
+        """Take one position after the other, or two neighbours at once where the same taps are valid at both."""
+        n, d, h, w = (range(min(s.entries, m.entries)) for s, m in zip(*spreads, strict=True))
+        valid = {at: self._valid(chain, at, spreads) for at in product(n, d, h, w)}
+        axis = self.plan.pair_axis if self._may_pair(chain, spreads) else None
+        steps = []
+        while valid:
+            position = next(iter(valid))
+            taps = valid.pop(position)
+            neighbour = position if axis is None else _next(position, axis)
+            if valid.get(neighbour) == taps and _reads(taps):
+                del valid[neighbour]
+                steps.append(Step((position, neighbour), taps))
+            else:
+                steps.append(Step((position,), taps))
+        return steps
+
+    def _may_pair(self, chain: Chain, spreads: tuple[Spreads, Spreads]) -> bool:
+        """Whether a matmul's columns are one run: one tap, or taps of H with all the channels that lie beside them."""
+        first, stop = chain.taps[1]
+        is_run = self.axes[1].dilation <= spreads[1][2].unit and chain.moving == chain.moving_block
+        return is_run or stop - first == 1
+
     def _multiply(
-        self,
-        operands: Operands,
-        chain: Chain,
-        landing: Buffer,
-        where: tuple[Position, Ranges],
-        *,
-        accumulate: bool,
+        self, operands: Operands, chain: Chain, landing: Buffer, step: Step, *, accumulate: bool
     ) -> None:
-        (sample, *entries), taps = where
+        still, moving = zip(
+            *(self._entries(operands, chain, at, step.taps) for at in step.positions), strict=True
+        )
+        cells = tuple(
+            slice(*(tap - chain.taps[axis][0] for tap in step.taps[axis])) for axis in chain.running
+        )
+        is_pair = len(step.positions) > 1
+        if is_pair:
+            dst = self._run(landing, cells)
+            columns = operands.stationary.pair(self.builder, still, chain.stationary)
+            rows = operands.moving.pair(self.builder, moving, chain.moving)
+        else:
+            dst = landing[(slice(None), *cells, slice(None))]
+            columns = operands.stationary.columns(self.builder, still[0], chain.stationary)
+            sample, d, h, w = moving[0]
+            rows = operands.moving.view(sample, d, h, w, chain.moving)
+        self.builder.add(matmul(dst, columns, rows, accumulate=accumulate, double_row=is_pair))
+
+    def _run(self, landing: Buffer, cells: tuple[slice, ...]) -> SliceView:
+        """Address cells of a chain's region, of which only the second axis has several, as one run of columns."""
+        columns, outer, inner, channels = landing.shape
+        run = self.builder.alias(landing, (columns, outer * inner * channels))
+        first = cells[0].start * inner + cells[1].start
+        count = cells[1].stop - cells[1].start
+        return run[:, first * channels : (first + count) * channels]
+
+    def _entries(
+        self, operands: Operands, chain: Chain, position: Position, taps: Ranges
+    ) -> tuple[Entry, Entry]:
+        """Give the entries of the stationary and of the moving tensor that meet at a position."""
+        sample, *entries = position
+        spreads = operands.stationary.spreads, operands.moving.spreads
         stationary_index: list[int | slice] = []
         moving_index: list[int | slice] = []
         for number, (axis, (first, stop), entry) in enumerate(
             zip(self.axes, taps, entries, strict=True)
         ):
-            spreads = operands.stationary.spreads, operands.moving.spreads
             moves = axis.shifted == self.plan.moving
             unit = spreads[moves][number + 1].unit
             start = (entry * axis.stride + first * axis.dilation) // unit
@@ -250,16 +314,9 @@ class WgradLowering:
             else:
                 stationary_index.append(reach if stop - first > 1 else start)
                 moving_index.append(entry)
-        d, h, w = stationary_index
-        stationary = operands.stationary.columns(self.builder, (sample, d, h, w), chain.stationary)
-        d, h, w = moving_index
-        moving = operands.moving.view(sample, d, h, w, chain.moving)
-        cells = (
-            slice(taps[axis][0] - chain.taps[axis][0], taps[axis][1] - chain.taps[axis][0])
-            for axis in chain.running
-        )
-        dst = landing[(slice(None), *cells, slice(None))]
-        self.builder.add(matmul(dst, stationary, moving, accumulate=accumulate))
+        still_d, still_h, still_w = stationary_index
+        moving_d, moving_h, moving_w = moving_index
+        return (sample, still_d, still_h, still_w), (sample, moving_d, moving_h, moving_w)
 
     def _valid(self, chain: Chain, position: Position, spreads: tuple[Spreads, Spreads]) -> Ranges:
         """Taps of the chain that read existing rows at one position; packed taps go all or none."""
@@ -312,3 +369,12 @@ class WgradLowering:
             return self.writer.write(chain, total)
         parts = RowPairs(self.builder, self.axes).results(chain, total)
         return partial(self._finish, [self.writer.write(part, sums) for part, sums in parts])
+
+
+def _next(position: Position, axis: int) -> Position:
+    n, d, h, w = (index + (number == axis) for number, index in enumerate(position))
+    return n, d, h, w
+
+
+def _reads(taps: Ranges) -> bool:
+    return all(first < stop for first, stop in taps)

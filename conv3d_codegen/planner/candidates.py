@@ -223,7 +223,7 @@ class Pricing(TransferPrices):
             _entries(still, still_fold) * stationary
             + _entries(moved, moving_fold) * wgrad.moving_block
         )
-        return lanes * entries * self.item + 6 * 2048
+        return lanes * entries * self.turned_item(wgrad) + 6 * 2048
 
 
 def _entries(most: list[int], fold: tuple[int, int]) -> int:

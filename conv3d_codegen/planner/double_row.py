@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Double-row matmuls of dx: two blocks of dy's channels contract at once, in 8 bits.
+"""Double-row matmuls: two blocks of dy's channels, or two positions, contract at once, in 8 bits.
 
 With perf_mode double_row, nc_matmul contracts [K, 2, M] with [K, 2, N] in the time that it takes for K rows of 16 bits
-(Trainium2 architecture guide). The two are blocks of dy's channels. Both operands are documented with these axes and no
-more, so that N is a single run: the rows of a dy window lie one after the other, far enough apart that a tap which
-reaches beyond a row reads zeros, and a tile of dx has the same pitch. What lies between its rows is never read.
+(Trainium2 architecture guide). Both operands are documented with these axes and no more, so that N is a single run.
+
+For dx, the two are blocks of dy's channels. The rows of a dy window lie one after the other, far enough apart that a
+tap which reaches beyond a row reads zeros, and a tile of dx has the same pitch. What lies between its rows is never
+read.
+
+For dw, the two are neighbouring positions of every partition, along an axis of which a chain has one tap. The other
+taps of a matmul run along H alone, beside all channels of the moving tensor.
 """
 
 from __future__ import annotations
@@ -22,6 +27,7 @@ if TYPE_CHECKING:
 
     from conv3d_codegen.geometry import ConvGeometry
     from conv3d_codegen.planner.axes import DgradAxis
+    from conv3d_codegen.planner.schedule import WgradPlan
 
 Range = tuple[int, int]
 
@@ -69,12 +75,22 @@ def paired_block(channels: int, most: int) -> int | None:
     return channels // blocks if channels % blocks == 0 else None
 
 
+def _are_8_bits(geometry: ConvGeometry, *names: str) -> bool:
+    """Whether inputs are 8-bit floats on a target that pairs them."""
+    types = (geometry.input_dtypes[name] for name in names)
+    return target(geometry.target).double_row and all(dtype(name).bytes == 1 for name in types)
+
+
+def may_pair_positions(geometry: ConvGeometry, plan: WgradPlan) -> bool:
+    """Whether matmuls of dw may contract two positions of a partition: no taps or rows lie beside channels."""
+    is_plain = plan.stationary_axis is None and plan.rows == 1
+    return is_plain and _are_8_bits(geometry, "dy", "x")
+
+
 def may_double(geometry: ConvGeometry, axes: Sequence[DgradAxis]) -> bool:
     """Whether dx's operands are 8-bit floats on a target that pairs them, and its rows read dy's densely."""
-    operands = (geometry.input_dtypes["dy"], geometry.input_dtypes["filters"])
     return (
-        target(geometry.target).double_row
-        and all(dtype(name).bytes == 1 for name in operands)
+        _are_8_bits(geometry, "dy", "filters")
         and not any(axis.blocked for axis in axes)
         and axes[1].step == axes[2].step == 1
     )

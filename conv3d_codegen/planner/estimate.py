@@ -252,6 +252,23 @@ def wgrad_counts(axis: CorrelationAxis, slab: int, length: int) -> WgradCounts:
     return WgradCounts(groups, plain, shifted, pairs, plain_most, shifted_most, len(cuts))
 
 
+@lru_cache(maxsize=65536)
+def paired_steps(axis: CorrelationAxis, slab: int, length: int) -> int:
+    """Count (entries, tap) steps of one axis of dw over all slabs where a step takes two neighbouring entries."""
+    steps = 0
+    for times, (low, high) in _distinct(list(split_upto((0, axis.owner_size), slab))):
+        entries = min(length or high - low, high - low)
+        if ceil_div(high - low, entries) > 1:
+            steps += times * axis.kernel * ceil_div(entries, 2)
+            continue
+        start = low * axis.stride - axis.pad
+        steps += times * sum(
+            ceil_div(_inside(axis, start + tap * axis.dilation, entries), 2)
+            for tap in range(axis.kernel)
+        )
+    return steps
+
+
 def _inside(axis: CorrelationAxis, first: int, entries: int) -> int:
     """How many of the rows first, first + stride, … exist."""
     low = max(0, ceil_div(-first, axis.stride))

@@ -174,4 +174,6 @@ def _decisions(schedule: Schedule) -> dict[str, Any]:
     plain = asdict(schedule)
     if schedule.dgrad is not None and not schedule.dgrad.double_row:
         del plain["dgrad"]["double_row"]
+    if schedule.wgrad is not None and schedule.wgrad.pair_axis is None:
+        del plain["wgrad"]["pair_axis"]
     return plain

@@ -17,8 +17,10 @@ from conv3d_codegen.planner.blocks import (
     split_upto,
 )
 from conv3d_codegen.planner.correlation import correlation_axis, fixed_axis
-from conv3d_codegen.planner.estimate import Work, wgrad_counts
+from conv3d_codegen.planner.double_row import may_pair_positions
+from conv3d_codegen.planner.estimate import Work, paired_steps, wgrad_counts
 from conv3d_codegen.planner.price_groups import GroupPrices
+from conv3d_codegen.planner.schedule import ALONG_H
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -69,15 +71,17 @@ class WgradPrices(GroupPrices):
         chains = self.chains(plan)
         slabs = ceil_div(self.problem.batch, sizes[0]) * math.prod(c.slabs for c in counts)
         passes = ceil_div(chains, schedule.chains_per_pass)
-        columns, share, cells = float(samples * blocks * moving), 1.0, moving * blocks
+        lanes = self.sample_entries(plan, sizes, paired=plan.pair_axis == 0)
+        steps = self.steps(plan, counts, sizes)
+        columns, share, cells = float(lanes * blocks * moving), 1.0, moving * blocks
         for number, (axis, count) in enumerate(zip(self.problem.axes, counts, strict=True)):
             if number == plan.stationary_axis:
                 runs = self.packed_runs(plan)
                 columns, cells = columns * count.plain * runs, cells * runs
             else:
-                columns, cells = columns * count.pairs, cells * axis.kernel
-                share *= count.pairs / (count.plain * axis.kernel)
-        matmuls = samples * math.prod(c.plain for c in counts) * chains * share
+                columns, cells = columns * steps[number], cells * axis.kernel
+                share *= steps[number] / (count.plain * axis.kernel)
+        matmuls = lanes * math.prod(c.plain for c in counts) * chains * share
         if plan.rows > 1:
             matmuls, columns, cells = self.row_products(plan, counts, samples)
         slowdown = self.moving_slowdown(plan, counts)
@@ -92,9 +96,9 @@ class WgradPrices(GroupPrices):
             (plan.moving, moving_passes * moved, moving, moving_fold),
         ):
             if self.is_direct(side):
-                work += self._direct_work(entries, channels, slabs)
+                work += self._direct_work(entries, channels, slabs, self.turned_item(plan))
             else:
-                work += self._turn_work(entries, channels, fold)
+                work += self._turn_work(entries, channels, fold, self.turned_item(plan))
         if slabs > 1:
             clock = prices.spec.clock_ghz["vector"]
             work += Work(vector=slabs * cells / clock, instructions=slabs * chains)
@@ -134,7 +138,35 @@ class WgradPrices(GroupPrices):
         if fixed != 1 and taps[1] > 1:
             return 1
         rows = counts[1].shifted_most if fixed != 1 else counts[1].plain_most
-        return 2 if rows * self.item > self.prices.spec.wide_stride_bytes else 1
+        return 2 if rows * self.turned_item(plan) > self.prices.spec.wide_stride_bytes else 1
+
+    def steps(self, plan: WgradPlan, counts: Sequence[WgradCounts], sizes: Sizes) -> list[int]:
+        """Count (entries, tap) steps of the three axes; two entries of one of them may be taken at once."""
+        steps = [count.pairs for count in counts]
+        if plan.pair_axis:
+            number = plan.pair_axis - 1
+            axis, length = self.wgrad_axes(plan)[number], plan.lengths[plan.pair_axis]
+            steps[number] = paired_steps(axis, sizes[plan.pair_axis], length)
+        return steps
+
+    def best_pair_axis(
+        self, plan: WgradPlan, counts: Sequence[WgradCounts], sizes: Sizes
+    ) -> int | None:
+        """Give the axis along which two positions at a time are the fewest steps; None if they may not be paired."""
+        if self.problem.groups > 1 or not may_pair_positions(self.geometry, plan):
+            return None
+        samples = self.sample_entries(plan, sizes)
+        shares = {0: self.sample_entries(plan, sizes, paired=True) / samples}
+        for axis in (3, 1, ALONG_H):
+            steps = self.steps(replace(plan, pair_axis=axis), counts, sizes)[axis - 1]
+            shares[axis] = steps / max(1, counts[axis - 1].pairs)
+        # Along H the taps of H cannot run along the columns: rather along another axis.
+        best = min(shares, key=lambda axis: (shares[axis], axis == ALONG_H))
+        return best if shares[best] < 1 else None
+
+    def turned_item(self, plan: WgradPlan) -> int:
+        """Bytes of an element of the turned operands."""
+        return self.item if plan.pair_axis is None else 1
 
     def passes(self, schedule: Schedule) -> int:
         """How often the slabs are passed over, for all packs."""
@@ -173,14 +205,14 @@ class WgradPrices(GroupPrices):
                 moved *= _in_blocks(count.shifted, count.slabs, moving_fold, -axis.pad)
         return still, moved
 
-    def _direct_work(self, entries: float, channels: int, slabs: int) -> Work:
+    def _direct_work(self, entries: float, channels: int, slabs: int, item: int) -> Work:
         """Load an operand as it is contracted, in runs of all channels: some transfers per border and group."""
         calls = DIRECT_TRANSFERS * slabs
         elements = entries * 128 * channels
-        run = channels * self.item
-        return Work(dma=self.prices.dma(calls, elements * self.item, run), instructions=calls)
+        run = channels * item
+        return Work(dma=self.prices.dma(calls, elements * item, run), instructions=calls)
 
-    def _turn_work(self, entries: float, channels: int, fold: tuple[int, int]) -> Work:
+    def _turn_work(self, entries: float, channels: int, fold: tuple[int, int], item: int) -> Work:
         rows = min(channels * math.prod(fold), 128)
         blocks = ceil_div(channels, 128 // math.prod(fold))
         number = entries * blocks / math.prod(fold)
@@ -188,7 +220,7 @@ class WgradPrices(GroupPrices):
         drains = number / per_bank * fold[0]
         return Work(
             tensor=self.prices.transposes(number, rows),
-            drain=self.prices.drains(drains, entries * channels, self.item),
+            drain=self.prices.drains(drains, entries * channels, item),
             instructions=number + drains,
         )
 
@@ -229,14 +261,15 @@ class WgradPrices(GroupPrices):
             kernel[2], max(1, BANK_COLUMNS // min(self.wgrad_channels(plan)[1], BANK_COLUMNS))
         )
 
-    def sample_entries(self, plan: WgradPlan, sizes: Sizes) -> int:
-        """Entries of the sample axis over all slabs."""
+    def sample_entries(self, plan: WgradPlan, sizes: Sizes, *, paired: bool = False) -> int:
+        """Entries of the sample axis over all slabs; paired: two at a time."""
         whole = min(sizes[0], self.problem.batch)
-        return ceil_div(self.problem.batch, whole) * (plan.lengths[0] or whole)
+        entries = plan.lengths[0] or whole
+        return ceil_div(self.problem.batch, whole) * (ceil_div(entries, 2) if paired else entries)
 
     def chains(self, plan: WgradPlan) -> int:
         """PSUM accumulations of dw."""
-        key = plan.moving, plan.stationary_axis, plan.moving_block, plan.rows
+        key = plan.moving, plan.stationary_axis, plan.moving_block, plan.rows, plan.pair_axis
         if key not in self._chains:
             self._chains[key] = self._count_chains(plan)
         return self._chains[key]
@@ -260,20 +293,26 @@ class WgradPrices(GroupPrices):
         return total * ceil_div(stationary, 128)
 
     def _tap_runs(self, plan: WgradPlan, channels: int) -> int:
+        kernel, sizes = self.problem.kernel, self.tap_sizes(plan, channels)
+        runs = 1 if plan.stationary_axis is None else self.packed_runs(plan)
+        for axis in range(3):
+            if axis != plan.stationary_axis:
+                runs *= ceil_div(kernel[axis], sizes[axis])
+        return runs
+
+    def tap_sizes(self, plan: WgradPlan, channels: int) -> tuple[int, int, int]:
+        """Taps of each axis that run along the moving operand beside so many channels."""
         kernel = self.problem.kernel
         fixed = plan.stationary_axis
         if fixed is None:
             fixed = fixed_axis(kernel)
-            runs = kernel[fixed]
-        else:
-            runs = self.packed_runs(plan)
+        sizes = [1, 1, 1]
         limit = max(1, BANK_COLUMNS // channels)
-        for axis in (1, 0, 2):
+        for axis in plan.running_axes:
             if axis != fixed:
-                pieces = ceil_div(kernel[axis], limit)
-                runs *= pieces
-                limit = 1 if pieces > 1 else max(1, limit // kernel[axis])
-        return runs
+                sizes[axis] = split_even(kernel[axis], limit)
+                limit = 1 if sizes[axis] < kernel[axis] else max(1, limit // kernel[axis])
+        return sizes[0], sizes[1], sizes[2]
 
 
 def _in_blocks(entries: int, slabs: int, fold: int, first: int) -> float:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 # Bytes per partition of filters that are loaded before they are turned; more of them follow in turn.
 STAGED_FILTERS = 48 * 1024
 
+ALONG_H = 2  # WgradPlan.pair_axis: H of (N, D, H, W)
+
 Side = Literal["wide", "narrow"]  # of geometry.Correlation: x and dy of an ordinary convolution
 
 
@@ -82,6 +84,8 @@ class WgradPlan:
     rows: how many neighbouring rows of H of the stationary tensor lie beside its channels. More than one meet, in one
         matmul, all rows of the moving tensor that their taps reach; products of rows that no tap connects are left out
         of the result.
+    pair_axis: the axis of (N, D, H, W) along which one matmul contracts two positions of each partition, in 8 bits
+        (see planner.double_row); None: one position, in the type that the kernel computes with.
     """
 
     moving: Side
@@ -89,11 +93,22 @@ class WgradPlan:
     lengths: tuple[int, int, int, int]
     moving_block: int
     rows: int = 1
+    pair_axis: int | None = None
 
     @property
     def stationary(self) -> Side:
         """The other tensor."""
         return "narrow" if self.moving == "wide" else "wide"
+
+    @property
+    def running_axes(self) -> tuple[int, ...]:
+        """Axes (of D, H, W) whose taps may run along the moving operand, in the order of preference.
+
+        Pairs of positions need columns in a single run, which only taps of H are, beside all channels.
+        """
+        if self.pair_axis is None:
+            return 1, 0, 2
+        return (1,) if self.pair_axis != ALONG_H else ()
 
     def shifted(self, axis: int) -> Side:
         """Name the side that the taps of an axis shift."""
@@ -113,6 +128,15 @@ class WgradPlan:
             f"dw: {names[self.stationary]} stationary{packed}; {names[self.moving]} moving, "
             f"{self.moving_block} channels turned at a time",
             f"dw: positions per partition {kept}; the rest of each axis lies on partitions",
+            *self._pairs(),
+        )
+
+    def _pairs(self) -> tuple[str, ...]:
+        if self.pair_axis is None:
+            return ()
+        along = "NDHW"[self.pair_axis]
+        return (
+            f"dw: two positions of a partition per matmul, along {along}, in 8 bits (double row)",
         )
 
 

@@ -324,6 +324,8 @@ def _report(scored: Scored, best: Scored) -> Candidate:
         if wgrad.stationary_axis is not None:
             name += f" packed {'DHW'[wgrad.stationary_axis]}"
         name += f" lengths {'x'.join(map(str, wgrad.lengths))}"
+        if wgrad.pair_axis is not None:
+            name += f" in pairs along {'NDHW'[wgrad.pair_axis]}"
     ratio = scored.score / best.score
     verdict = "taken" if scored is best else f"{ratio:.2f} times the time"
     return Candidate(name, time / 1000, bound, scored.sbuf, verdict)

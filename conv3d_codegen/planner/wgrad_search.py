@@ -20,7 +20,7 @@ from conv3d_codegen.planner.grid import AxisCuts
 from conv3d_codegen.planner.schedule import WgradPlan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from conv3d_codegen.geometry import AxisGeometry
     from conv3d_codegen.planner.candidates import Pricing
@@ -65,13 +65,13 @@ class WgradSearch:
         """Give all ways in the order of their rough times, each with the fold of x that it wants."""
         ways = list(product(self._roles(), self._x_folds()))
         found = [
-            (time, number, lengths)
+            (time, number, plan)
             for number, (roles, x_fold) in enumerate(ways)
-            for time, lengths in self._ranked(roles, x_fold)
+            for time, plan in self._ranked(roles, x_fold)
         ]
-        for _, number, lengths in sorted(found):
-            roles, x_fold = ways[number]
-            yield replace(roles, lengths=lengths), x_fold
+        found.sort(key=lambda row: (row[0], row[1], row[2].lengths))
+        for _, number, plan in found:
+            yield plan, ways[number][1]
 
     def _x_folds(self) -> list[Fold]:
         """No fold, and those that fill the partitions or hold all rows of a slab; or the one that is given."""
@@ -143,8 +143,8 @@ class WgradSearch:
             blocks.add(room)
         return blocks
 
-    def _ranked(self, roles: WgradPlan, x_fold: Fold) -> Iterator[tuple[float, Sizes]]:
-        """(rough time, lengths) of every way to spread the positions of a slab."""
+    def _ranked(self, roles: WgradPlan, x_fold: Fold) -> Iterator[tuple[float, WgradPlan]]:
+        """(rough time, plan) of every way to spread the positions of a slab."""
         options = []
         for number in range(3):
             folds = (self.dy_fold[number], x_fold[number]) if number < 2 else (1, 1)
@@ -171,35 +171,43 @@ class WgradSearch:
         for total, lanes, row in found:
             if 2 * total > most:
                 d, h, w = row
-                lengths = (lanes, d.length, h.length, w.length)
-                yield self._rough_time(roles, lanes, row, x_fold), lengths
+                plan = replace(roles, lengths=(lanes, d.length, h.length, w.length))
+                counts = (d.counts, h.counts, w.counts)
+                for option in self._paired_or_not(plan, counts):
+                    yield self._rough_time(option, counts, x_fold), option
 
-    def _rough_time(
-        self, roles: WgradPlan, lanes: int, row: tuple[_Spread, _Spread, _Spread], x_fold: Fold
-    ) -> float:
+    def _paired_or_not(self, plan: WgradPlan, counts: Sequence[WgradCounts]) -> Iterator[WgradPlan]:
+        """Contract one position of a partition per matmul, or two of them."""
+        yield plan
+        pair_axis = self.pricing.best_pair_axis(plan, counts, self.sizes)
+        if pair_axis is not None:
+            yield replace(plan, pair_axis=pair_axis)
+
+    def _rough_time(self, plan: WgradPlan, counts: Sequence[WgradCounts], x_fold: Fold) -> float:
         """Tensor time, and a share of the evictions that must hide behind it."""
         pricing = self.pricing
-        still_channels, moving_channels = pricing.wgrad_channels(roles)
-        still = moved = pairs = float(
-            pricing.sample_entries(replace(roles, lengths=(lanes, 0, 0, 0)), self.sizes)
-        )
-        counts = [option.counts for option in row]
+        still_channels, moving_channels = pricing.wgrad_channels(plan)
+        still = moved = float(pricing.sample_entries(plan, self.sizes))
+        pairs = float(pricing.sample_entries(plan, self.sizes, paired=plan.pair_axis == 0))
+        steps = pricing.steps(plan, counts, self.sizes)
         for number, count in enumerate(counts):
-            if number == roles.stationary_axis:
+            if number == plan.stationary_axis:
                 still *= count.shifted
                 moved *= count.plain
-                pairs *= count.plain * pricing.packed_runs(roles)
+                pairs *= count.plain * pricing.packed_runs(plan)
             else:
                 still *= count.plain
                 moved *= count.shifted
-                pairs *= count.pairs
-        matmuls = math.prod(count.plain for count in counts) * float(pricing.chains(roles))
+                pairs *= steps[number]
+        matmuls = math.prod(count.plain for count in counts) * float(pricing.chains(plan))
         columns = pairs * moving_channels * ceil_div(still_channels, 128)
-        if roles.rows > 1:
-            matmuls, columns, _ = pricing.row_products(roles, counts, 1)
+        if plan.pair_axis is not None:
+            matmuls /= 2
+        if plan.rows > 1:
+            matmuls, columns, _ = pricing.row_products(plan, counts, 1)
         columns = max(columns, pricing.prices.spec.min_interval_cycles * matmuls)
-        columns *= pricing.moving_slowdown(roles, counts)
-        folds = (self.dy_fold, x_fold) if roles.moving == "wide" else (x_fold, self.dy_fold)
+        columns *= pricing.moving_slowdown(plan, counts)
+        folds = (self.dy_fold, x_fold) if plan.moving == "wide" else (x_fold, self.dy_fold)
         turned = 0.0
         for entries, channels, fold in (
             (still, still_channels, folds[0]),

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""dx of 8-bit inputs with pairs of dy's channel blocks in one matmul: right, taken where it pays, only where it may."""
+"""Double rows of 8-bit inputs: right, taken where they pay, and only where they may be.
+
+In dx a matmul contracts two blocks of dy's channels, in dw two positions of every partition.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,9 @@ from conv3d_codegen.dtypes import dtype
 from conv3d_codegen.geometry import ConvGeometry
 from conv3d_codegen.planner import search
 from conv3d_codegen.planner.axes import dgrad_axis
+from conv3d_codegen.planner.correlation import correlation_axis
 from conv3d_codegen.planner.double_row import RowLayout, may_double, paired_block, row_layout
+from conv3d_codegen.planner.estimate import paired_steps, wgrad_counts
 from conv3d_codegen.planner.problem import problems_of
 from conv3d_codegen.simulator import simulate
 from conv3d_codegen.simulator.tensors import Blank
@@ -54,41 +59,91 @@ GEOMETRIES = {
 }
 
 
+# More positions than partitions, so that some partitions have several.
+POSITIONS = {
+    "columns": shaped((1, 130, 3, 50), (132, 3, 3), padding=1),
+    "samples": shaped((6, 130, 5, 6), (132, 1, 1)),
+    "planes": shaped((1, 100, 6, 5, 6), (130, 1, 3, 3), padding=(0, 1, 1)),
+    "no taps along H": shaped((1, 100, 6, 5, 6), (130, 3, 1, 3), padding=(1, 0, 1)),
+    "few channels": shaped((1, 20, 9, 20), (70, 3, 3)),
+    "an odd number": shaped((5, 90, 7, 7), (88, 2, 2)),
+    "strided": shaped((1, 130, 25, 23), (130, 3, 3), padding=1, stride=2),
+    "dilated": shaped((2, 130, 11, 12), (130, 2, 2), dilation=2),
+    "dilated and strided": shaped((3, 130, 17, 17), (130, 2, 2), dilation=2, stride=2),
+    "lopsided padding": shaped((2, 100, 9, 10), (130, 3, 4), padding=(0, 2, 3, 0)),
+    "more columns than a PSUM bank": shaped((3, 520, 7, 9), (90, 1, 2)),
+    "channels last": shaped((2, 96, 9, 10), (132, 3, 3), padding=1, layout="NHWC"),
+    "two cores": shaped((6, 130, 8, 8), (130, 2, 2), lnc=2),
+    "transposed": shaped((2, 130, 9, 10), (130, 2, 3), stride=2, transposed=True),
+    "trn3": shaped((2, 130, 9, 10), (130, 3, 3), target="trn3", dy_dtype=""),
+}
+
+
+def priced(geometry: ConvGeometry, budget: float = 10_000) -> list[Scored]:
+    return list(search.priced(geometry, problems_of(geometry), EmitOptions(), budget))
+
+
 def paired(geometry: ConvGeometry, budget: float = 10_000) -> list[Scored]:
-    """List the schedules with double rows that are priced."""
-    priced = search.priced(geometry, problems_of(geometry), EmitOptions(), budget)
-    return [s for s in priced if s.schedule.dgrad is not None and s.schedule.dgrad.double_row]
+    """List the schedules whose dx contracts two blocks of channels."""
+    found = priced(geometry, budget)
+    return [s for s in found if s.schedule.dgrad is not None and s.schedule.dgrad.double_row]
 
 
-def check(geometry: ConvGeometry, scored: Scored) -> None:
+def pairing_positions(geometry: ConvGeometry, budget: float = 10_000) -> list[Scored]:
+    """List the schedules whose dw contracts two positions."""
+    found = priced(geometry, budget)
+    return [s for s in found if s.schedule.wgrad and s.schedule.wgrad.pair_axis is not None]
+
+
+def check(geometry: ConvGeometry, scored: Scored) -> str:
     source = emit_scored(geometry, scored).source
     report = verify_source(source, geometry)
-    assert PAIRED in source
     assert not report.violations, scored
     assert all(gradient.exact for gradient in report.gradients), scored
+    return source
 
 
 @pytest.mark.parametrize("gradients", [("dx",), ("dx", "dw", "db")], ids=",".join)
 @pytest.mark.parametrize("name", GEOMETRIES)
-def test_pairs_are_exact(name: str, gradients: tuple[str, ...]) -> None:
+def test_pairs_of_channels_are_exact(name: str, gradients: tuple[str, ...]) -> None:
     geometry = replace(GEOMETRIES[name], gradients=gradients)
     found = paired(geometry)
-    for scored in found[:: max(1, len(found) // 2)]:
-        check(geometry, scored)
     assert found
+    for scored in found[:: max(1, len(found) // 2)]:
+        assert PAIRED in check(geometry, scored)
+
+
+@pytest.mark.parametrize("name", POSITIONS)
+def test_pairs_of_positions_are_exact(name: str) -> None:
+    geometry = replace(POSITIONS[name], gradients=("dw", "db"))
+    found = pairing_positions(geometry)
+    assert found
+    texts = [check(geometry, scored) for scored in found[:: max(1, len(found) // 4)]]
+    assert any(PAIRED in text for text in texts)
+
+
+@pytest.mark.parametrize("axis", range(4), ids="NDHW".__getitem__)
+def test_positions_are_paired_along_any_axis(axis: int) -> None:
+    geometry = shaped((3, 96, 5, 5, 7), (90, 1, 1, 1), stride=2, gradients=("dw",))
+    scored = priced(geometry)[0]
+    assert scored.schedule.wgrad is not None
+    wgrad = replace(scored.schedule.wgrad, lengths=(0, 0, 0, 0), pair_axis=axis)
+    forced = replace(scored, schedule=replace(scored.schedule, wgrad=wgrad))
+    assert PAIRED in check(geometry, forced)
 
 
 def test_normal_values_stay_within_the_bound() -> None:
-    geometry = GEOMETRIES["two pairs"]
-    source = emit_scored(geometry, paired(geometry)[0]).source
-    report = verify_source(source, geometry, inputs="normal", seed=3)
+    geometry = shaped((1, 130, 4, 6), (260, 3, 3), padding=1)
+    scored = next(s for s in paired(geometry) if s in pairing_positions(geometry))
+    report = verify_source(emit_scored(geometry, scored).source, geometry, inputs="normal", seed=3)
     assert report.passed, [check.verdict for check in report.gradients]
 
 
 def test_pairs_are_exact_in_loops() -> None:
-    geometry = shaped((6, 4, 5, 4), (130, 3, 3), padding=1)
-    rolled = [scored for scored in paired(geometry, budget=200) if scored.schedule.rolled]
-    check(geometry, rolled[0])
+    geometry = shaped((12, 130, 9, 16), (132, 3, 3), padding=1)
+    for found in (paired(geometry, 300), pairing_positions(geometry, 300)):
+        rolled = [scored for scored in found if scored.schedule.rolled]
+        assert PAIRED in check(geometry, rolled[0])
 
 
 def test_filters_are_exact_that_do_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +152,7 @@ def test_filters_are_exact_that_do_not_stay(monkeypatch: pytest.MonkeyPatch) -> 
     scored = paired(geometry)[0]
     assert scored.schedule.dgrad is not None
     assert not scored.schedule.dgrad.filters_resident
-    check(geometry, scored)
+    assert PAIRED in check(geometry, scored)
 
 
 def makespan_us(kernel: Kernel, geometry: ConvGeometry) -> float:
@@ -109,31 +164,39 @@ def makespan_us(kernel: Kernel, geometry: ConvGeometry) -> float:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize(("gradients", "share"), [(("dx",), 0.8), (("dx", "dw", "db"), 0.9)])
-def test_pairs_are_taken_where_they_pay(
-    target: str, gradients: tuple[str, ...], share: float
-) -> None:
+@pytest.mark.parametrize("gradients", [("dx",), ("dw",), ("dx", "dw", "db")], ids=",".join)
+def test_pairs_are_taken_where_they_pay(target: str, gradients: tuple[str, ...]) -> None:
     geometry = shaped(
         (1, 256, 4, 14, 14), (256, 3, 3, 3), padding=1, gradients=gradients, target=target
     )
     kernel = emit(geometry)
     assert PAIRED in kernel.source
     assert "double row" in kernel.source.split("@nki.jit")[0]
-    assert kernel.plan.to_dict()["schedule"]["dgrad"]["double_row"]
     others = [
         scored
-        for scored in search.priced(geometry, problems_of(geometry), EmitOptions(), 10_000)
-        if scored.schedule.dgrad is not None and not scored.schedule.dgrad.double_row
+        for scored in priced(geometry)
+        if not (scored.schedule.dgrad and scored.schedule.dgrad.double_row)
+        and not (scored.schedule.wgrad and scored.schedule.wgrad.pair_axis is not None)
     ]
     best = emit_scored(geometry, min(others, key=lambda scored: scored.rank))
-    assert makespan_us(kernel, geometry) < share * makespan_us(best, geometry)
+    assert makespan_us(kernel, geometry) < 0.8 * makespan_us(best, geometry)
 
 
 def test_pairs_are_left_where_they_do_not_pay() -> None:
     """Without taps there is nothing to gain that rounding dy to 8 bits again would not cost."""
     geometry = shaped((1, 256, 4, 28, 28), (256, 1, 1, 1), gradients=("dx",), out_dtype="bf16")
     assert PAIRED not in emit(geometry).source
-    assert "double_row" not in plan(geometry).to_dict()["schedule"]["dgrad"]
+
+
+def test_plans_name_pairs_only_where_there_are_some() -> None:
+    """Digests of plans must not change for kernels that stay the same."""
+    geometry = shaped((1, 256, 4, 14, 14), (256, 3, 3, 3), padding=1)
+    with_pairs = plan(geometry).to_dict()["schedule"]
+    assert with_pairs["dgrad"]["double_row"]
+    assert with_pairs["wgrad"]["pair_axis"] in range(4)
+    without = plan(replace(geometry, dtype="bf16", dy_dtype="")).to_dict()["schedule"]
+    assert "double_row" not in without["dgrad"]
+    assert "pair_axis" not in without["wgrad"]
 
 
 def test_the_floor_knows_that_8_bits_are_twice_as_fast() -> None:
@@ -153,6 +216,14 @@ def test_the_floor_knows_that_8_bits_are_twice_as_fast() -> None:
 )
 def test_pairs_need_several_equal_blocks_of_8_bits(change: dict[str, Any]) -> None:
     assert not paired(replace(GEOMETRIES["two pairs"], **change))
+
+
+def test_positions_are_paired_in_8_bits_and_one_group_at_a_time() -> None:
+    geometry = shaped((1, 130, 3, 8, 8), (130, 1, 3, 3), padding=1, gradients=("dw",))
+    assert pairing_positions(geometry)
+    assert not pairing_positions(replace(geometry, dtype="bf16", dy_dtype=""))
+    grouped = replace(geometry, in_channels=96, out_channels=96, groups=12)
+    assert all(scored.problem.groups == 1 for scored in pairing_positions(grouped))
 
 
 def test_pairs_need_dense_rows_of_dy() -> None:
@@ -189,3 +260,12 @@ def test_rows_share_the_zeros_between_them() -> None:
     assert row_layout(dgrad_axis(valid.axes[2]), 0, 10) == RowLayout(lead=2, pitch=10)
     pointwise = ConvGeometry.from_shapes((1, 1, 10), (1, 1))
     assert row_layout(dgrad_axis(pointwise.axes[2]), 0, 10) == RowLayout(lead=0, pitch=10)
+
+
+def test_steps_take_two_valid_entries_at_once() -> None:
+    (_, _, axis) = ConvGeometry.from_shapes((1, 1, 7), (1, 3), padding=1).axes
+    shifted = correlation_axis(axis, "wide")
+    assert wgrad_counts(shifted, 7, 0).pairs == 6 + 7 + 6
+    assert paired_steps(shifted, 7, 0) == 3 + 4 + 3
+    assert paired_steps(shifted, 7, 4) == 3 * 2  # in two groups, whose borders are zeros
+    assert paired_steps(shifted, 4, 0) == (2 + 2 + 2) + (2 + 2 + 1)

@@ -32,6 +32,9 @@ SMALL = {
     "pairs of 8-bit channels": shaped(
         (1, 12, 2, 5, 6), (192, 2, 3, 3), padding=1, dtype="fp8_e4m3", out_dtype="fp32"
     ),
+    "pairs of 8-bit positions": shaped(
+        (2, 96, 2, 5, 6), (90, 1, 3, 3), padding=(0, 1, 1), dtype="fp8_e5m2", out_dtype="fp32"
+    ),
     "grouped": shaped((1, 24, 4, 6, 6), (24, 3, 3, 3), padding=1, groups=6),
     "depthwise": shaped((1, 24, 4, 6, 6), (24, 3, 3, 3), padding=1, groups=24),
     "transposed": shaped((1, 12, 3, 4, 5), (16, 2, 3, 3), stride=2, transposed=True),
@@ -51,7 +54,7 @@ def kind(scored: Scored) -> Hashable:
         schedule.x_fold,
         dgrad and tuple((axis.blocked, axis.rows, axis.step) for axis in dgrad.axes),
         dgrad and dgrad.double_row,
-        wgrad and (wgrad.moving, wgrad.stationary_axis),
+        wgrad and (wgrad.moving, wgrad.stationary_axis, wgrad.pair_axis),
         schedule.woven,
         schedule.chains_per_pass > 1,
         schedule.rolled,
