@@ -134,7 +134,10 @@ def _row_chains(plan: WgradPlan, axes: Axes, channels: tuple[int, int]) -> Itera
 def tap_runs(
     plan: WgradPlan, axes: Axes, channels: tuple[Range, Range]
 ) -> Iterator[tuple[tuple[Range, Range, Range], int]]:
-    """Cut the taps: two axes run along the moving operand, the third is packed or taken tap by tap."""
+    """Cut the taps: two axes run along the moving operand, the third is packed or taken tap by tap.
+
+    Where positions are paired, H alone may run.
+    """
     (c0, c1), (m0, m1) = channels
     fixed = plan.stationary_axis
     sizes = [1, 1, 1]

@@ -8,6 +8,8 @@ its channels alone would leave columns idle. A chain of such matmuls fills one P
     [stationary taps · channels, moving taps, moving taps, moving channels];
 
 it is evicted once per slab and, over several slabs, added up in SBUF in fp32. The sum is rounded once, when complete.
+
+Operands of 8 bits may contract two neighbouring positions of every partition at once, see planner.double_row.
 """
 
 from __future__ import annotations
@@ -244,16 +246,17 @@ class WgradLowering:
         n, d, h, w = (range(min(s.entries, m.entries)) for s, m in zip(*spreads, strict=True))
         valid = {at: self._valid(chain, at, spreads) for at in product(n, d, h, w)}
         axis = self.plan.pair_axis if self._may_pair(chain, spreads) else None
-        steps = []
-        while valid:
-            position = next(iter(valid))
-            taps = valid.pop(position)
-            neighbour = position if axis is None else _next(position, axis)
-            if valid.get(neighbour) == taps and _reads(taps):
-                del valid[neighbour]
-                steps.append(Step((position, neighbour), taps))
-            else:
-                steps.append(Step((position,), taps))
+        steps, taken = [], set()
+        for position, taps in valid.items():
+            if position in taken:
+                continue
+            positions = [position]
+            if axis is not None and _reads(taps):
+                neighbour = _next(position, axis)
+                if valid.get(neighbour) == taps:
+                    positions.append(neighbour)
+            taken.update(positions)
+            steps.append(Step(tuple(positions), taps))
         return steps
 
     def _may_pair(self, chain: Chain, spreads: tuple[Spreads, Spreads]) -> bool:
