@@ -16,7 +16,7 @@ from conv3d_codegen.planner.price_transfers import TransferPrices
 from conv3d_codegen.planner.schedule import STAGED_FILTERS, dx_band
 
 if TYPE_CHECKING:
-    from conv3d_codegen.planner.price_wgrad import Fold
+    from conv3d_codegen.planner.price_wgrad import Extents, Fold
     from conv3d_codegen.planner.schedule import DgradPlan, Schedule, WgradPlan
     from conv3d_codegen.planner.slab_grid import Sizes
 
@@ -86,7 +86,7 @@ class Pricing(TransferPrices):
             clock = self.prices.spec.clock_ghz["vector"]
             # Two sums, rounding and storing; folded rows are brought together one by one.
             finish = blocks * (4 + (rows if rows > 1 else 0))
-            pieces = blocks * problem.batch
+            pieces = blocks * max(problem.batch, self.slab_count(schedule))
             work += Work(vector=columns / clock, instructions=pieces + finish, once=finish)
         return work.times(ceil_div(self.problem.all_groups, self.problem.groups))
 
@@ -211,12 +211,7 @@ class Pricing(TransferPrices):
         """Add up the turned tensors of one slab, folded so on the narrow and the wide side, and a few results."""
         counts = self.wgrad_counts(wgrad, sizes)
         stationary, _ = self.wgrad_channels(wgrad)
-        still, moved = [], []
-        for number, count in enumerate(counts):
-            pair = (count.plain_most, count.shifted_most)
-            packed = number == wgrad.stationary_axis
-            still.append(pair[packed])
-            moved.append(pair[not packed])
+        still, moved = self.entry_extents(wgrad, counts)
         still_fold, moving_fold = folds if wgrad.moving == "wide" else folds[::-1]
         lanes = wgrad.lengths[0] or min(sizes[0], self.problem.batch)
         entries = (
@@ -226,7 +221,7 @@ class Pricing(TransferPrices):
         return lanes * entries * self.turned_item(wgrad) + 6 * 2048
 
 
-def _entries(most: list[int], fold: tuple[int, int]) -> int:
+def _entries(most: Extents, fold: tuple[int, int]) -> int:
     """Entries of a turned buffer, whole blocks of folded rows."""
     d, h, w = most
     if fold[0] > 1:

@@ -35,12 +35,7 @@ class TransferPrices(DgradPrices, WgradPrices):
             depth, height, _ = schedule.dgrad.axes
             *_, h, w = self.dx_shape
             run = w if height.blocked and height.rows > 1 else w * min(h, schedule.slabs.sizes[2])
-            calls = math.prod(
-                ceil_div(extent, size)
-                for extent, size in zip(
-                    (self.problem.batch, *self.problem.out_size), schedule.slabs.sizes, strict=True
-                )
-            )
+            calls = self.slab_count(schedule)
             calls *= ceil_div(self.dgrad_channels[0], schedule.dgrad.in_block)
             calls *= min(schedule.slabs.sizes[0], self.problem.batch) * depth.rows * height.rows
             calls *= pieces(moved / calls)
@@ -75,11 +70,14 @@ class TransferPrices(DgradPrices, WgradPrices):
         name = "dy" if self.problem.transposed else "x"
         return filters.dma > self.window_work(schedule, name).dma
 
+    def slab_count(self, schedule: Schedule) -> int:
+        """Slabs of one pass."""
+        extents = self.problem.batch, *self.problem.out_size
+        return math.prod(map(ceil_div, extents, schedule.slabs.sizes))
+
     def first_loads(self, schedule: Schedule) -> float:
         """Price what is loaded before the tensor engine can start: dy of one slab, and filters if dx comes first."""
-        slabs = math.prod(
-            map(ceil_div, (self.problem.batch, *self.problem.out_size), schedule.slabs.sizes)
-        )
+        slabs = self.slab_count(schedule)
         name = "x" if self.problem.transposed else "dy"
         first = self.window_work(schedule, name).dma / slabs / self.passes_per_pack(schedule)
         if schedule.dgrad is not None and not schedule.dx_last:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 Sizes = tuple[int, int, int, int]
 Fold = tuple[int, int]
+Extents = tuple[int, int, int]
 
 
 DIRECT_TRANSFERS = 24  # per slab: groups along the outer axes, times a middle and two borders
@@ -91,14 +92,15 @@ class WgradPrices(GroupPrices):
         still, moved = self._turned_entries(plan, counts, (still_fold, moving_fold))
         still, moved = samples * still, samples * moved
         moving_passes = max(1, passes // self.moving_blocks(plan))
-        for side, entries, channels, fold in (
-            (plan.stationary, passes * still, stationary, still_fold),
-            (plan.moving, moving_passes * moved, moving, moving_fold),
+        held = self.entry_extents(plan, counts)
+        for side, entries, channels, fold, extents in (
+            (plan.stationary, passes * still, stationary, still_fold, held[0]),
+            (plan.moving, moving_passes * moved, moving, moving_fold, held[1]),
         ):
             if self.is_direct(side):
                 work += self._direct_work(entries, channels, slabs, self.turned_item(plan))
             else:
-                work += self._turn_work(entries, channels, fold, self.turned_item(plan))
+                work += self._turn_work(entries, channels, fold, (extents, self.turned_item(plan)))
         if slabs > 1:
             clock = prices.spec.clock_ghz["vector"]
             work += Work(vector=slabs * cells / clock, instructions=slabs * chains)
@@ -212,12 +214,29 @@ class WgradPrices(GroupPrices):
         run = channels * item
         return Work(dma=self.prices.dma(calls, elements * item, run), instructions=calls)
 
-    def _turn_work(self, entries: float, channels: int, fold: tuple[int, int], item: int) -> Work:
+    def entry_extents(
+        self, plan: WgradPlan, counts: Sequence[WgradCounts]
+    ) -> tuple[Extents, Extents]:
+        """Entries along D, H, W that the largest slab has of the stationary and of the moving tensor."""
+        still, moved = [], []
+        for number, count in enumerate(counts):
+            pair = (count.plain_most, count.shifted_most)
+            packed = number == plan.stationary_axis
+            still.append(pair[packed])
+            moved.append(pair[not packed])
+        return (still[0], still[1], still[2]), (moved[0], moved[1], moved[2])
+
+    def _turn_work(
+        self, entries: float, channels: int, fold: tuple[int, int], held: tuple[Extents, int]
+    ) -> Work:
+        """Turn entries; held: what a slab has of them along D, H, W, and their bytes once turned."""
+        extents, item = held
         rows = min(channels * math.prod(fold), 128)
         blocks = ceil_div(channels, 128 // math.prod(fold))
         number = entries * blocks / math.prod(fold)
-        per_bank = 2048 // (rows * self.item)
-        drains = number / per_bank * fold[0]
+        # Rows of a fold along H are neighbours in the entries, unless other channel blocks lie between them.
+        apart = fold[0] * (fold[1] if blocks > 1 else 1)
+        drains = number / _turned_together(extents, fold, 2048 // (rows * self.item)) * apart
         return Work(
             tensor=self.prices.transposes(number, rows),
             drain=self.prices.drains(drains, entries * channels, item),
@@ -313,6 +332,16 @@ class WgradPrices(GroupPrices):
                 sizes[axis] = split_even(kernel[axis], limit)
                 limit = 1 if sizes[axis] < kernel[axis] else max(1, limit // kernel[axis])
         return sizes[0], sizes[1], sizes[2]
+
+
+def _turned_together(extents: Extents, fold: Fold, per_bank: int) -> int:
+    """How many blocks of entries share a PSUM bank, as lower.turned batches them."""
+    d, h, w = ceil_div(extents[0], fold[0]), ceil_div(extents[1], fold[1]), extents[2]
+    height = min(per_bank, h)
+    if height < h:
+        return height
+    along_d = fold[0] == 1 and d > 1
+    return height * min(per_bank // height, d if along_d else w)
 
 
 def _in_blocks(entries: int, slabs: int, fold: int, first: int) -> float:
