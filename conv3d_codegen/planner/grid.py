@@ -63,10 +63,9 @@ class AxisCuts:
 
     @property
     def most_wide(self) -> int:
-        """Rows of the wide tensor in the largest piece."""
-        count = self.count
-        pieces = {0, min(1, count - 1), count - 1}
-        return max(stop - first for first, stop in map(self.wide, pieces))
+        """Rows of the wide tensor that a piece has at most."""
+        first, stop = self.wide(self.count - 1)
+        return max(stop - first, min(self.axis.size, self.size * self.axis.stride))
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,8 +54,9 @@ def kind(scored: Scored) -> Hashable:
         schedule.x_fold,
         dgrad and tuple((axis.blocked, axis.rows, axis.step) for axis in dgrad.axes),
         dgrad and dgrad.double_row,
-        wgrad and (wgrad.moving, wgrad.stationary_axis, wgrad.pair_axis),
+        wgrad and (wgrad.moving, wgrad.stationary_axis, wgrad.pair_axis, wgrad.rows > 1),
         schedule.woven,
+        schedule.dx_last,
         schedule.chains_per_pass > 1,
         schedule.rolled,
     )

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Transfers: as few and as long as the layouts allow, and early enough to hide."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from conv3d_codegen.api import emit
+from conv3d_codegen.geometry import ConvGeometry
+from exactness import assert_exact
+
+if TYPE_CHECKING:
+    from conv3d_codegen.api import Kernel
+
+shaped = ConvGeometry.from_shapes
+
+
+def stores(kernel: Kernel, name: str) -> int:
+    """Count the transfers to a result."""
+    text = kernel.source.replace("\n", "").replace(" ", "")
+    return text.count(f"dma_copy(dst={name}")
+
+
+def test_neighbouring_taps_of_dw_are_stored_together() -> None:
+    """A patch embedding's 64 taps are a few transfers, not one each."""
+    geometry = shaped((1, 3, 2, 32, 32), (64, 1, 8, 8), stride=(1, 8, 8), gradients=("dw",))
+    assert stores(emit(geometry), "dw") <= 8
+    assert_exact(geometry)
+
+
+def test_large_dx_is_stored_while_the_rest_is_computed() -> None:
+    geometry = shaped((1, 128, 16, 32, 32), (128, 3, 1, 1), padding=(1, 0, 0), gradients=("dx",))
+    assert stores(emit(geometry), "dx") > 1
+    small = shaped((1, 16, 4, 6, 6), (16, 3, 1, 1), padding=(1, 0, 0), gradients=("dx",))
+    assert stores(emit(small), "dx") == 1
+
+
+def test_filters_of_several_dy_blocks_are_loaded_together() -> None:
+    geometry = shaped((1, 128, 4, 8, 8), (384, 1, 1, 1), gradients=("dx",))
+    text = emit(geometry).source
+    assert text.count("src=filters") == 1
+    assert_exact(geometry)
+
+
+def test_dx_comes_last_where_its_filters_take_longer_than_x() -> None:
+    """The tensor engine contracts dw while they arrive."""
+    many = shaped((1, 256, 2, 6, 6), (256, 3, 3, 3), padding=1)
+    kernel = emit(many)
+    assert kernel.plan.schedule.dx_last
+    assert kernel.source.index("dw_ps_0 =") < kernel.source.index("dx_ps_0 =")
+    assert_exact(many)
+    few = emit(shaped((1, 16, 8, 28, 28), (32, 1, 1, 1)))
+    assert not few.plan.schedule.dx_last
