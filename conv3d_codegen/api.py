@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from conv3d_codegen.collector import collector_paused
 from conv3d_codegen.emitter.render import render_kernel
 from conv3d_codegen.lower.budget import Lowered, lower_within_budget
 from conv3d_codegen.lower.kernel import lower
@@ -56,11 +57,13 @@ class Kernel:
         return hashlib.sha256(self.source.encode()).hexdigest()
 
 
+@collector_paused()
 def plan(geometry: ConvGeometry, options: EmitOptions | None = None) -> KernelPlan:
     """Choose the schedule of a geometry and say what it costs."""
     return _plan(geometry, options or EmitOptions())[0]
 
 
+@collector_paused()
 def emit(geometry: ConvGeometry, options: EmitOptions | None = None) -> Kernel:
     """Plan a geometry and print its kernel; the same input always gives the same bytes."""
     chosen, program = _plan(geometry, options or EmitOptions())

@@ -38,7 +38,8 @@ WgradWhere: TypeAlias = "tuple[Sizes, tuple[Fold, Fold], int | None]"
 # stays free of spills up to 200 KiB on trn2 (see TargetSpec.sbuf_bytes_per_partition).
 SBUF_BUDGET = 190 * 1024
 PASSES = (2, 3, 4, 8, 16, 32, 64, 128, 256)
-TRIED_SLABS = 5  # of those that fit, largest first: smaller ones repeat more borders and sums
+TRIED_SLABS = 3  # of those that fit, largest first: smaller ones repeat more borders and sums
+TOO_LONG = 4  # of those that SBUF can hold but the budget can't: climbing finds shorter ones
 PROMISING = 1.15  # times the best: ways that are tried on more than their largest slabs
 CLIMBED = 2  # ways, the best ones, whose slabs are searched further
 # Shares of lesser times, of exposed ones, and of evictions of unwoven slabs that make a schedule longer.
@@ -167,12 +168,14 @@ class _Way:
         return too_long == is_best_too_long and score <= PROMISING * best_score
 
     def start(self, tried: int) -> None:
-        """Price so many sizes that fit, largest first."""
-        fitting = 0
+        """Price so many sizes that fit, largest first, and not many that make the text too long."""
+        fitting = too_long = 0
         for sizes in self.grid.largest_first():
             scored = self._price(sizes)
-            fitting += scored is not None and scored.fits
-            if fitting == tried:
+            if scored is not None:
+                fitting += scored.fits
+                too_long += not scored.fits
+            if fitting == tried or too_long == TOO_LONG:
                 return
 
     def climb(self) -> None:

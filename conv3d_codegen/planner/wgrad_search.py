@@ -145,29 +145,19 @@ class WgradSearch:
 
     def _ranked(self, roles: WgradPlan, x_fold: Fold) -> Iterator[tuple[float, WgradPlan]]:
         """(rough time, plan) of every way to spread the positions of a slab."""
-        options = []
-        for number in range(3):
-            folds = (self.dy_fold[number], x_fold[number]) if number < 2 else (1, 1)
-            axis, size = self.pricing.problem.axes[number], self.sizes[number + 1]
-            options.append(_axis_options(axis, size, roles.shifted(number), folds))
-        samples = self._sample_options()
+        options = self._options(roles, x_fold)
         most = 0
         found = []
-        for (lanes, n_groups), d, h in product(samples, options[0], options[1]):
+        for (lanes, n_groups), d, h in product(self._sample_options(), options[0], options[1]):
             groups = n_groups * d.counts.groups * h.counts.groups
             if groups > 128:
                 continue
             spread = (n_groups > 1) + (d.counts.groups > 1) + (h.counts.groups > 1)
             for w in options[2]:
                 total = groups * w.counts.groups
-                if total > 128 or spread + (w.counts.groups > 1) > MOST_AXES:
-                    continue
-                if roles.stationary_axis is not None:
-                    still_fold = self.dy_fold if roles.moving == "wide" else x_fold
-                    if not self._neighbours(roles, (d, h, w), still_fold):
-                        continue
-                most = max(most, total)
-                found.append((total, lanes, (d, h, w)))
+                if total <= 128 and spread + (w.counts.groups > 1) <= MOST_AXES:
+                    most = max(most, total)
+                    found.append((total, lanes, (d, h, w)))
         for total, lanes, row in found:
             if 2 * total > most:
                 d, h, w = row
@@ -175,6 +165,29 @@ class WgradSearch:
                 counts = (d.counts, h.counts, w.counts)
                 for option in self._paired_or_not(plan, counts):
                     yield self._rough_time(option, counts, x_fold), option
+
+    def _options(self, roles: WgradPlan, x_fold: Fold) -> list[list[_Spread]]:
+        """Ways to spread each axis; packed taps' entries must be neighbours in the turned buffer (axis order W, D, H).
+
+        A folded axis holds whole blocks of entries, so it never has just the one that neighbours allow between them.
+        """
+        options = []
+        for number, axis in enumerate(self.pricing.problem.axes):
+            folds = (self.dy_fold[number], x_fold[number]) if number < 2 else (1, 1)
+            size = self.sizes[number + 1]
+            options.append(list(_axis_options(axis, size, roles.shifted(number), folds)))
+        packed = roles.stationary_axis
+        if packed is None:
+            return options
+        if self.pricing.problem.axes[packed].dilation > 1:
+            options[packed] = [option for option in options[packed] if option.length == 1]
+        still_fold = self.dy_fold if roles.moving == "wide" else x_fold
+        for number in {1: (), 0: (1,), 2: (0, 1)}[packed]:
+            is_single = still_fold[number] == 1
+            options[number] = [
+                option for option in options[number] if is_single and option.counts.plain_most == 1
+            ]
+        return options
 
     def _paired_or_not(self, plan: WgradPlan, counts: Sequence[WgradCounts]) -> Iterator[WgradPlan]:
         """Contract one position of a partition per matmul, or two of them."""
@@ -228,20 +241,6 @@ class WgradSearch:
             for length in range(1, held)
             if held % length == 0 and batch % length == 0 and held // length <= 128
         ]
-
-    def _neighbours(
-        self, roles: WgradPlan, row: tuple[_Spread, _Spread, _Spread], still_fold: Fold
-    ) -> bool:
-        """Whether the packed taps' entries are neighbours in the turned buffer (axis order W, D, H).
-
-        A folded axis holds whole blocks of entries, so it never has just the one that neighbours allow between them.
-        """
-        packed = roles.stationary_axis
-        assert packed is not None
-        if self.pricing.problem.axes[packed].dilation > 1 and row[packed].length != 1:
-            return False
-        inner = {1: (), 0: (1,), 2: (0, 1)}[packed]
-        return all(row[n].counts.plain_most == 1 and still_fold[n] == 1 for n in inner)
 
 
 @lru_cache(maxsize=8192)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from conv3d_codegen.dtypes import dtype
@@ -81,20 +82,36 @@ class Span:
     @property
     def count(self) -> int:
         """How many positions the span holds."""
-        return len(range(self.start, self.stop, self.step))
+        return -((self.start - self.stop) // self.step)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SliceView:
-    """Basic slicing of a buffer; an integer drops its axis."""
+    """Basic slicing of a buffer; an integer drops its axis.
+
+    Views are priced and printed several times: what they derive from their index is kept.
+    """
 
     buffer: Buffer
     index: tuple[int | Span, ...]
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, ...]:
         """Extents of the view."""
         return tuple(item.count for item in self.index if isinstance(item, Span))
+
+    @cached_property
+    def steps(self) -> tuple[tuple[int, int, bool], ...]:
+        """(elements, count, whether it is the partitions) of every axis, outermost first."""
+        result = []
+        pitch = 1
+        on_chip = self.buffer.space in ("sbuf", "psum")
+        for axis in reversed(range(len(self.index))):
+            item = self.index[axis]
+            if isinstance(item, Span):
+                result.append((item.step * pitch, item.count, on_chip and axis == 0))
+            pitch *= self.buffer.shape[axis]
+        return tuple(result[::-1])
 
     @property
     def is_whole(self) -> bool:
@@ -146,11 +163,11 @@ def _index_item(item: int | slice, extent: int) -> int | Span:
     start = 0 if item.start is None else item.start
     stop = extent if item.stop is None else item.stop
     step = 1 if item.step is None else item.step
-    count = len(range(start, stop, step))
-    if start < 0 or count == 0 or step < 1 or start + (count - 1) * step >= extent:
+    last = start + (stop - start - 1) // step * step if step > 0 else extent
+    if not 0 <= start <= last < extent:
         raise IndexError(f"slice {start}:{stop}:{step} outside an axis of {extent}")
     # The canonical stop is one past the last position, so equal views print equally.
-    return Span(start, start + (count - 1) * step + 1, step if count > 1 else 1)
+    return Span(start, last + 1, step if last > start else 1)
 
 
 def move(view: View, by: RunTimeOffset) -> PatternView:
@@ -161,7 +178,7 @@ def move(view: View, by: RunTimeOffset) -> PatternView:
     for item, extent in reversed(list(zip(view.index, view.buffer.shape, strict=True))):
         offset += pitch * (item.start if isinstance(item, Span) else item)
         pitch *= extent
-    pairs = tuple((step, count) for step, count, _ in _steps(view))
+    pairs = tuple((step, count) for step, count, _ in view.steps)
     return PatternView(view.buffer.storage, pairs, offset, by)
 
 
@@ -198,15 +215,7 @@ def inner_stride(view: View) -> int:
     return 1
 
 
-def _steps(view: View) -> list[tuple[int, int, bool]]:
+def _steps(view: View) -> Sequence[tuple[int, int, bool]]:
     if isinstance(view, PatternView):
         return [(step, count, False) for step, count in view.pairs]
-    result = []
-    pitch = 1
-    on_chip = view.buffer.space in ("sbuf", "psum")
-    for axis in reversed(range(len(view.index))):
-        item = view.index[axis]
-        if isinstance(item, Span):
-            result.append((item.step * pitch, item.count, on_chip and axis == 0))
-        pitch *= view.buffer.shape[axis]
-    return result[::-1]
+    return view.steps

@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-import gc
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from conv3d_codegen.collector import collector_paused
 from conv3d_codegen.errors import UnknownLnc
 from conv3d_codegen.simulator.core import Core
 from conv3d_codegen.simulator.exchange import Exchange
@@ -22,7 +21,7 @@ from conv3d_codegen.simulator.trace import Counts
 from conv3d_codegen.targets import target as find_target
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from conv3d_codegen.simulator.element_types import Cells
     from conv3d_codegen.simulator.rules import Violation
@@ -73,7 +72,7 @@ def simulate(
     if lnc not in spec.lnc_sizes:
         accepted = ", ".join(map(str, spec.lnc_sizes))
         raise UnknownLnc(f"lnc {lnc}", f"{target} has no such logical core", accepted)
-    with _collector_paused():
+    with collector_paused():
         return _simulate(_Request(source, inputs, spec, parse_versions(nki), lnc, filename))
 
 
@@ -113,15 +112,3 @@ def _simulate(request: _Request) -> SimulationResult:
         sbuf_peak_bytes=max(peak.sbuf_bytes for peak in peaks),
         psum_peak_banks=max(peak.psum_banks for peak in peaks),
     )
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Pause the cyclic garbage collector: syntax trees and traces are large and hold no cycles."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
