@@ -114,6 +114,9 @@ def choose(
         raise RequestError("no-schedule", f"{geometry.key()}: no schedule fits SBUF")
     for way in best[:CLIMBED]:
         way.climb()
+    if not any(way.fits for way in ways):
+        for way in ways:
+            way.exhaust()
     found = sorted((s for way in ways for s in way.found()), key=lambda scored: scored.rank)
     reports = tuple(_report(scored, found[0]) for scored in found[:12])
     return Choice(
@@ -158,6 +161,11 @@ class _Way:
         """That of the best schedule so far."""
         return (True, math.inf) if self.best is None else self.best.rank
 
+    @property
+    def fits(self) -> bool:
+        """Whether any schedule so far is within the budget."""
+        return self.best is not None and self.best.fits
+
     def found(self) -> Iterator[Scored]:
         """Give the best schedule of each size that was priced."""
         return (scored for scored in self._priced.values() if scored is not None)
@@ -186,6 +194,11 @@ class _Way:
             assert before is not None
             for sizes in self.grid.neighbours(before.schedule.slabs.sizes):
                 self._price(sizes)
+
+    def exhaust(self) -> None:
+        """Price every size: short text may take few rows of many planes, far from where climbing starts."""
+        for sizes in self.grid.all():
+            self._price(sizes)
 
     def _price(self, sizes: Sizes) -> Scored | None:
         if sizes not in self._priced:
