@@ -37,7 +37,10 @@ def makespan_ns(program: Program, spec: TargetSpec) -> float:
             body.run(_stage(section.instructions(), spec))
         if loop is not None:
             clock.meet(clock.end + loop.iterations * body.end)
-    return max(clock.end, engine_times(program, spec).busiest_ns)
+    busy = dict(engine_times(program, spec).by_engine)
+    # The first load and the last store arrive a latency after the transfers themselves.
+    transfers = busy.pop("dma") + 2 * spec.dma_latency_ns
+    return max(clock.end, transfers, *busy.values())
 
 
 @dataclass(slots=True)

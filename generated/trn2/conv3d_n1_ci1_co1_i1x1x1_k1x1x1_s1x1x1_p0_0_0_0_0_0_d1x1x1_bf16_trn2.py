@@ -126,7 +126,7 @@ def conv3d_n1_ci1_co1_i1x1x1_k1x1x1_s1x1x1_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x_i
     nisa.nc_matmul(
         dst=dw_ps_0,
         stationary=stat_t_0[0:1, 0, 0, 0, 0:1],
-        moving=mov_t_0[0:1, 0, 0:1, 0:1, 0:1],
+        moving=mov_t_0[0:1, 0:1, 0, 0:1, 0:1],
         accumulate=False,
     )
     w_turned_0 = nl.ndarray((1, 1, 1), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_turned_0")

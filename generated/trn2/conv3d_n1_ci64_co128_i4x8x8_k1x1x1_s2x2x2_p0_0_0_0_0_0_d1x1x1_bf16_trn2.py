@@ -166,7 +166,7 @@ def conv3d_n1_ci64_co128_i4x8x8_k1x1x1_s2x2x2_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, 
     nisa.nc_matmul(
         dst=dw_ps_0,
         stationary=stat_t_0[0:16, 0, 0, 0, 0:128],
-        moving=mov_t_0[0:16, 0, 0:1, 0:1, 0:64],
+        moving=mov_t_0[0:16, 0:1, 0, 0:1, 0:64],
         accumulate=False,
     )
     dx_out_1 = nl.ndarray((64, 1, 2, 8, 8), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_1")
@@ -205,7 +205,7 @@ def conv3d_n1_ci64_co128_i4x8x8_k1x1x1_s2x2x2_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, 
     nisa.nc_matmul(
         dst=dw_ps_1,
         stationary=stat_t_1[0:16, 0, 0, 0, 0:128],
-        moving=mov_t_1[0:16, 0, 0:1, 0:1, 0:64],
+        moving=mov_t_1[0:16, 0:1, 0, 0:1, 0:64],
         accumulate=False,
     )
     nisa.tensor_tensor(dst=dw_sum_0, data1=dw_sum_0, data2=dw_ps_1, op=nl.add, engine=nisa.engine.vector)

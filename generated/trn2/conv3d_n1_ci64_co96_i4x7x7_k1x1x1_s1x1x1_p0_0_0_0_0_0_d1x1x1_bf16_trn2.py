@@ -152,13 +152,13 @@ def conv3d_n1_ci64_co96_i4x7x7_k1x1x1_s1x1x1_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x
     nisa.nc_matmul(
         dst=dw_ps_0,
         stationary=stat_t_0[0:98, 0, 0, 0, 0:64],
-        moving=mov_t_0[0:98, 0, 0:1, 0:1, 0:96],
+        moving=mov_t_0[0:98, 0:1, 0, 0:1, 0:96],
         accumulate=False,
     )
     nisa.nc_matmul(
         dst=dw_ps_0,
         stationary=stat_t_0[0:98, 0, 0, 1, 0:64],
-        moving=mov_t_0[0:98, 0, 0:1, 1:2, 0:96],
+        moving=mov_t_0[0:98, 0:1, 0, 1:2, 0:96],
         accumulate=True,
     )
     dw_out_0 = nl.ndarray((64, 1, 96), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_0")
