@@ -13,6 +13,7 @@ PACKAGE = Path(__file__).parent
 # Everything that emission imports from this package.
 STAGES = (
     "api.py",
+    "collector.py",
     "dtypes.py",
     "emitter",
     "errors.py",
