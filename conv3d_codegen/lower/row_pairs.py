@@ -110,9 +110,9 @@ class RowPairs:
         streamed = moving.row_columns(
             self.builder,
             sample,
-            _entries(depth, found.depth, plane, moving.spreads[1].unit),
+            depth.entries(plane, found.depth, moving.spreads[1].unit),
             slice(first + found.reached[0], first + found.reached[1]),
-            _entries(width, found.width, column, moving.spreads[3].unit),
+            width.entries(column, found.width, moving.spreads[3].unit),
         )
         channels = chain.moving[1] - chain.moving[0]
         columns = found.rows * (chain.stationary[1] - chain.stationary[0])
@@ -159,11 +159,3 @@ class RowPairs:
             self.builder.add(dma_copy(part.whole(), src))
             found.append(self.builder.alias(part, (width, k_w, k_d, chain.reach, moving)))
         return found
-
-
-def _entries(axis: CorrelationAxis, taps: Range, position: int, unit: int) -> slice:
-    """Entries of the moving tensor that a run of taps reads at a position."""
-    first, stop = taps
-    start = (position * axis.stride + first * axis.dilation) // unit
-    step = max(1, axis.dilation // unit)
-    return slice(start, start + (stop - 1 - first) * step + 1, step)

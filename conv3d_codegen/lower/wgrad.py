@@ -307,9 +307,8 @@ class WgradLowering:
         ):
             moves = axis.shifted == self.plan.moving
             unit = spreads[moves][number + 1].unit
-            start = (entry * axis.stride + first * axis.dilation) // unit
-            step = max(1, axis.dilation // unit)
-            reach = slice(start, start + (stop - 1 - first) * step + 1, step)
+            reach = axis.entries(entry, (first, stop), unit)
+            start = reach.start
             fixed = number == chain.fixed
             if moves:
                 stationary_index.append(entry)

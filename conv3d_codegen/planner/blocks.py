@@ -63,6 +63,6 @@ def even_pieces(extent: int, unit: int, unit_bytes: int) -> int:
     return max(ceil_div(PIECE_BYTES, max(1, unit_bytes)), ceil_div(units, MOST_PIECES)) * unit
 
 
-def pieces(transfer_bytes: float) -> int:
+def piece_count(transfer_bytes: float) -> int:
     """Into about how many pieces `even_pieces` cuts what one transfer could move."""
     return max(1, min(MOST_PIECES, int(transfer_bytes // PIECE_BYTES)))

@@ -98,9 +98,7 @@ class Pricing(TransferPrices):
             slabs *= AxisCuts(axis, size).count
         filters, rows = self._dgrad_bytes(schedule)
         return Occupancy(
-            windows=self._window_bytes(schedule, "dy")
-            + self._window_bytes(schedule, "x")
-            + self._paired_bytes(schedule),
+            windows=self._held_windows(schedule),
             filters=filters,
             loaded=self._loaded_bytes(schedule),
             rows=rows,
@@ -114,7 +112,7 @@ class Pricing(TransferPrices):
         """SBUF of a schedule, given that of the same one without dw, and bytes of the operands of dw."""
         return replace(
             without,
-            windows=self._window_bytes(schedule, "dy") + self._window_bytes(schedule, "x"),
+            windows=self._held_windows(schedule),
             turned=turned,
             chain=0.0 if without.is_single else self._chain_bytes(schedule),
         )
@@ -145,6 +143,11 @@ class Pricing(TransferPrices):
             else:
                 cells *= self.reach(plan) if plan.rows > 1 and number == 1 else taps
         return cells * 4 / self.chains(plan)
+
+    def _held_windows(self, schedule: Schedule) -> int:
+        """Windows of dy and x, and dy's once more where matmuls read it in pairs."""
+        windows = self._window_bytes(schedule, "dy") + self._window_bytes(schedule, "x")
+        return windows + self._paired_bytes(schedule)
 
     def _window_bytes(self, schedule: Schedule, name: str) -> int:
         problem = self.problem

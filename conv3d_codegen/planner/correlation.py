@@ -42,6 +42,13 @@ class CorrelationAxis:
             steps.append(self.dilation)
         return math.gcd(*steps) or 1
 
+    def entries(self, position: int, taps: tuple[int, int], unit: int) -> slice:
+        """Entries of the shifted tensor, rows a unit apart, that a run of taps reads at a position."""
+        first, stop = taps
+        start = (position * self.stride + first * self.dilation) // unit
+        step = max(1, self.dilation // unit)
+        return slice(start, start + (stop - 1 - first) * step + 1, step)
+
     def reach(self, positions: int) -> int:
         """How many such rows they read."""
         span = (positions - 1) * self.stride + (self.kernel - 1) * self.dilation

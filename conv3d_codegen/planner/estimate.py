@@ -225,11 +225,7 @@ class WgradCounts:
 def wgrad_counts(axis: CorrelationAxis, slab: int, length: int) -> WgradCounts:
     """Count one axis of dw, cut in slabs of positions, with `length` positions per partition (0: all)."""
     plain = shifted = pairs = groups = plain_most = shifted_most = 0
-    cuts = tuple(split_upto((0, axis.owner_size), slab))
-    if axis.shifted == "narrow":
-        pad = (axis.kernel - 1) * axis.dilation - axis.pad
-        windows = axis.halo_size, axis.owner_size + pad
-        cuts = _row_cuts(axis.owner_size, pad, 1, windows, slab)
+    cuts = _owner_cuts(axis, slab)
     for times, (low, high) in _distinct(cuts):
         entries = min(length or high - low, high - low)
         spread = ceil_div(high - low, entries)
@@ -252,11 +248,20 @@ def wgrad_counts(axis: CorrelationAxis, slab: int, length: int) -> WgradCounts:
     return WgradCounts(groups, plain, shifted, pairs, plain_most, shifted_most, len(cuts))
 
 
+def _owner_cuts(axis: CorrelationAxis, slab: int) -> tuple[Range, ...]:
+    """Rows of the tensor that owns positions, slab by slab."""
+    if axis.shifted == "wide":
+        return tuple(split_upto((0, axis.owner_size), slab))
+    pad = (axis.kernel - 1) * axis.dilation - axis.pad
+    windows = axis.halo_size, axis.owner_size + pad
+    return _row_cuts(axis.owner_size, pad, 1, windows, slab)
+
+
 @lru_cache(maxsize=65536)
 def paired_steps(axis: CorrelationAxis, slab: int, length: int) -> int:
     """Count (entries, tap) steps of one axis of dw over all slabs where a step takes two neighbouring entries."""
     steps = 0
-    for times, (low, high) in _distinct(list(split_upto((0, axis.owner_size), slab))):
+    for times, (low, high) in _distinct(_owner_cuts(axis, slab)):
         entries = min(length or high - low, high - low)
         if ceil_div(high - low, entries) > 1:
             steps += times * axis.kernel * ceil_div(entries, 2)

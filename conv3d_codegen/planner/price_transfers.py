@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from conv3d_codegen.planner.blocks import ceil_div, pieces
+from conv3d_codegen.planner.blocks import ceil_div, piece_count
 from conv3d_codegen.planner.estimate import Work
 from conv3d_codegen.planner.grid import AxisCuts
 from conv3d_codegen.planner.price_dgrad import DgradPrices
@@ -38,7 +38,7 @@ class TransferPrices(DgradPrices, WgradPrices):
             calls = self.slab_count(schedule)
             calls *= ceil_div(self.dgrad_channels[0], schedule.dgrad.in_block)
             calls *= min(schedule.slabs.sizes[0], self.problem.batch) * depth.rows * height.rows
-            calls *= pieces(moved / calls)
+            calls *= piece_count(moved / calls)
             work += Work(dma=prices.dma(calls, moved, run * self.out_item), instructions=calls)
         return work
 
@@ -57,7 +57,7 @@ class TransferPrices(DgradPrices, WgradPrices):
             return self._turned(rows * channels, beside, min(block, channels), self.item)
         calls *= ceil_div(channels, block) * math.prod(fold)
         moved = rows * channels * self.item
-        calls *= pieces(moved / calls)
+        calls *= piece_count(moved / calls)
         dma = self.prices.dma(calls, moved, run * self.item)
         return Work(dma=dma, instructions=calls)
 
