@@ -9,6 +9,7 @@ whole: the block tap that reaches everywhere if there is one, a zero matmul othe
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,9 @@ from conv3d_codegen.lower.filters import (
     prepare_filters,
 )
 from conv3d_codegen.lower.opening import open_with_zeros
+from conv3d_codegen.lower.side_taps import SideTaps
 from conv3d_codegen.lower.windows import Box
+from conv3d_codegen.planner.axes import BlockPhase
 from conv3d_codegen.planner.blocks import ceil_div, split_upto
 from conv3d_codegen.planner.double_row import HALVES, row_layout
 from conv3d_codegen.planner.schedule import dx_band
@@ -38,12 +41,13 @@ if TYPE_CHECKING:
     from conv3d_codegen.lower.filters import Contracted, FilterBank, FilterSource, Staged
     from conv3d_codegen.lower.tensors import Activation
     from conv3d_codegen.lower.windows import Window
-    from conv3d_codegen.planner.axes import DgradAxis
+    from conv3d_codegen.planner.axes import BlockTap, DgradAxis
     from conv3d_codegen.planner.double_row import RowLayout
     from conv3d_codegen.planner.schedule import DgradPlan
     from conv3d_codegen.program.views import Buffer, SliceView
 
 Range = tuple[int, int]
+Source = tuple[int, int]  # first dy block and the step to the next
 
 OpenTile = tuple[Tile, list[Contribution]]
 
@@ -84,6 +88,11 @@ class DgradLowering:
             i = self.dx_blocks.index(dx_channels)
             for dy_channels, bank in zip(contracted, banks, strict=True):
                 self.banks[i, self._contracted.index(dy_channels)] = bank
+
+    @property
+    def side(self) -> SideTaps | None:
+        """W, where several of its taps lie side by side."""
+        return SideTaps(self.plan.axes[2], self.plan.beside) if self.plan.beside > 1 else None
 
     @property
     def _contracted(self) -> tuple[Contracted, ...]:
@@ -127,6 +136,8 @@ class DgradLowering:
         for axis, (low, high) in zip(self.plan.axes, box.ranges[1:], strict=True):
             first, stop = axis.held(low, high)
             needed.append((first * axis.fold, min(axis.dy_size, stop * axis.fold)))
+        if self.side is not None:
+            needed[2] = self.side.sources(box.w)
         return Box(box.n, *needed)
 
     def _operands(self, box: Box, windows: tuple[Window, ...]) -> tuple[Moving, ...]:
@@ -149,10 +160,11 @@ class DgradLowering:
         """Prepare the filters of neighbouring blocks of dy channels, or pairs of them."""
         diagonal = diagonal_filters(self.builder, self.filters)
         if diagonal is not None:
-            return [diagonal_bank(diagonal, self.loaded or diagonal.load())]
+            loaded = self.loaded or diagonal.load()
+            return [diagonal_bank(diagonal, loaded, side_by_side=self.side is not None)]
         ahead = self.staged.pop((dx_channels, contracted), None)
-        loaded = self._load(dx_channels, contracted) if ahead is None else ahead
-        return prepare_filters(self.builder, self.filters, loaded, contracted)
+        staged = self._load(dx_channels, contracted) if ahead is None else ahead
+        return prepare_filters(self.builder, self.filters, staged, contracted)
 
     def _load(self, dx_channels: Range, contracted: tuple[Contracted, ...]) -> Iterator[Staged]:
         """Load filters stage by stage, as they are asked for."""
@@ -183,7 +195,9 @@ class DgradLowering:
             if contributions:
                 open_tiles.append((tile, contributions))
             else:
-                self.builder.zero(self._out_view(out, box, tile))
+                parts = [tile] if self.side is None else self.side.phases(tile, box.w)
+                for part in parts:
+                    self.builder.zero(self._out_view(out, box, part))
         group = 1 if self.plan.filters_resident else 4
         for start in range(0, len(open_tiles), group):
             self._accumulate(i, box, operands, out, open_tiles[start : start + group])
@@ -200,76 +214,89 @@ class DgradLowering:
         channels = self.dx_blocks[i]
         columns = self._columns(channels)
         landings = [self._land(box, columns, tile) for tile, _ in tiles]
+        opened: set[Buffer] = set()
         for o, operand in enumerate(operands):
             dy_channels = self._contracted[o]
             bank = self.banks.get((i, o)) or self._prepare(channels, (dy_channels,))[0]
             for (tile, contributions), landing in zip(tiles, landings, strict=True):
                 self.builder.comment(
-                    f"{landing.buffer.name}: {tile.describe(self.plan.axes)}, "
+                    f"{', '.join(b.name for b in landing.buffers)}: {tile.describe(self.plan.axes)}, "
                     f"from channels {dy_channels[0][0]} to {dy_channels[-1][1] - 1} of dy"
                 )
-                opened = o > 0
-                if not opened and not contributions[0].covers(tile):
-                    open_with_zeros(self.builder, landing.buffer)
-                    opened = True
+                if o == 0 and not contributions[0].covers(tile):
+                    for buffer in landing.buffers:
+                        open_with_zeros(self.builder, buffer)
+                    opened.update(landing.buffers)
                 for contribution in contributions:
+                    part = landing.part(contribution)
                     self.builder.add(
                         matmul(
-                            landing.part(contribution),
-                            bank.stationary(contribution.row, contribution.tap),
+                            part,
+                            bank.stationary(contribution.row, contribution.taps),
                             operand.moving(tile, contribution),
-                            accumulate=opened,
+                            accumulate=part.buffer in opened,
                             double_row=self.plan.double_row,
                         )
                     )
-                    opened = True
+                    opened.add(part.buffer)
+        place = partial(self._out_view, out, box)
         for (tile, _), landing in zip(tiles, landings, strict=True):
-            self.builder.copy(self._out_view(out, box, tile), landing.result(self.builder))
+            landing.evict(self.builder, tile, place)
 
     def _land(self, box: Box, columns: int, tile: Tile) -> Landing:
         if self.plan.double_row:
             return run_landing(self.builder, columns, tile, self._row_layout(box))
+        if self.side is not None:
+            return self.side.land(self.builder, columns, tile, box.w)
         shape = (columns, *tile.extents)
         return BoxLanding(self.builder.allocate("dx_ps", shape, "fp32", "psum"))
 
     def _tiles(self, box: Box) -> Iterator[Tile]:
-        axes = self.plan.axes
+        depth, height, width = self.plan.axes
+        columns = width.phases if self.side is None else (BlockPhase(0, width.entries()),)
         for sample in range(*box.n):
-            for phases in product(*(axis.phases for axis in axes)):
+            for phases in product(depth.phases, height.phases, columns):
                 cuts = [
                     list(split_upto(axis.blocks_for(phase, *extent), size))
                     for axis, phase, extent, size in zip(
-                        axes, phases, box.ranges[1:], self.plan.tile, strict=True
+                        self.plan.axes, phases, box.ranges[1:], self.plan.tile, strict=True
                     )
                 ]
+                if self.side is not None:
+                    cuts[2] = list(self.side.tiles(box.w, self.plan.tile[2]))
                 for d, h, w in product(*cuts):
-                    yield Tile(sample, (phases[0], phases[1], phases[2]), (d, h, w))
+                    yield Tile(sample, phases, (d, h, w))
 
     def _contributions(self, tile: Tile) -> list[Contribution]:
         """All matmuls of a tile, one that covers it first if there is one."""
-        found = []
-        for d, h, w in product(*(phase.taps for phase in tile.phases)):
-            parts, sources = [], []
-            for axis, tap, (first, stop) in zip(
-                self.plan.axes, (d, h, w), tile.blocks, strict=True
-            ):
-                low, high = axis.sources(tap, first, stop)
-                parts.append((low - first, high - first))
-                sources.append((low * axis.step - tap.delta, axis.step))
-            if all(low < high for low, high in parts):
-                if self.plan.double_row:  # rows are read whole: beside them lie zeros
-                    first, stop = tile.blocks[2]
-                    parts[2], sources[2] = (0, stop - first), (first - w.delta, 1)
-                found.append(
-                    Contribution(
-                        EntryRow(d, h),
-                        w.triples[0][2],
-                        (parts[0], parts[1], parts[2]),
-                        (sources[0], sources[1], sources[2]),
-                    )
-                )
+        depth, height, width = self.plan.axes
+        rows = product(
+            _reaches(depth, tile.phases[0], tile.blocks[0]),
+            _reaches(height, tile.phases[1], tile.blocks[1]),
+        )
+        columns = list(self._columns_read(width, tile))
+        found = [
+            Contribution(EntryRow(d, h), taps, (d_part, h_part, part), (d_source, h_source, source))
+            for (d, d_part, d_source), (h, h_part, h_source) in rows
+            for taps, part, source in columns
+        ]
         found.sort(key=lambda c: not c.covers(tile))
         return found
+
+    def _columns_read(self, axis: DgradAxis, tile: Tile) -> Iterator[tuple[Range, Range, Source]]:
+        """Give the taps of W of each matmul, the columns of the tile that they reach, and what they read."""
+        first, stop = tile.blocks[2]
+        whole = 0, stop - first
+        if self.side is not None:
+            if self.side.exists(tile.blocks[2]):
+                yield from ((taps, whole, (first, 1)) for taps in self.side.runs())
+            return
+        for tap, part, source in _reaches(axis, tile.phases[2], tile.blocks[2]):
+            number = tap.triples[0][2]
+            if self.plan.double_row:  # rows are read whole: beside them lie zeros
+                yield (number, number + 1), whole, (first - tap.delta, 1)
+            else:
+                yield (number, number + 1), part, source
 
     def _out_view(self, out: Buffer, box: Box, tile: Tile) -> SliceView:
         """Where a tile's dx rows lie in the slab's output buffer."""
@@ -303,6 +330,17 @@ class DgradLowering:
                     src = out[p0 : p0 + width, sample - box.n[0], d_blocks, h_blocks, :]
                     dst = self.dx.view(sample, channels, (d_rows, h_rows, slice(*box.w)))
                     self.builder.add(dma_copy(dst, src))
+
+
+def _reaches(
+    axis: DgradAxis, phase: BlockPhase, blocks: Range
+) -> Iterator[tuple[BlockTap, Range, Source]]:
+    """Give the taps that reach some blocks of a phase, which of these they reach, and what they read."""
+    first, stop = blocks
+    for tap in phase.taps:
+        low, high = axis.sources(tap, first, stop)
+        if low < high:
+            yield tap, (low - first, high - first), (low * axis.step - tap.delta, axis.step)
 
 
 def _block_extent(axis: DgradAxis, extent: Range) -> int:

@@ -14,7 +14,7 @@ from conv3d_codegen.planner.blocks import BANK_COLUMNS, split_even, split_upto
 from conv3d_codegen.planner.double_row import HALVES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from conv3d_codegen.lower.builder import Builder
     from conv3d_codegen.lower.dx_tiles import Contribution, Tile
@@ -57,16 +57,21 @@ class RunLanding:
     pitch: int
     width: int
 
+    @property
+    def buffers(self) -> tuple[Buffer, ...]:
+        """The one buffer."""
+        return (self.buffer,)
+
     def part(self, contribution: Contribution) -> SliceView:
         """Give the rows that a tap reaches, with what lies between them."""
         first = contribution.part[1][0] * self.pitch
         return self.buffer[:, first : first + _run_length(contribution, self.pitch)]
 
-    def result(self, builder: Builder) -> SliceView:
-        """Give the tile without what lies between its rows, [M, 1, rows, width]."""
+    def evict(self, builder: Builder, tile: Tile, place: Callable[[Tile], SliceView]) -> None:
+        """Copy the tile without what lies between its rows, [M, 1, rows, width]."""
         columns, positions = self.buffer.shape
         by_row = builder.alias(self.buffer, (columns, 1, positions // self.pitch, self.pitch))
-        return by_row[:, :, :, : self.width]
+        builder.copy(place(tile), by_row[:, :, :, : self.width])
 
 
 def _run_length(contribution: Contribution, pitch: int) -> int:

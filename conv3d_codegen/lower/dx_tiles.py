@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from conv3d_codegen.lower.builder import Builder
     from conv3d_codegen.lower.filters import EntryRow
     from conv3d_codegen.lower.windows import Window
@@ -31,7 +33,7 @@ class Tile:
         for name, axis, phase, (first, stop) in zip(
             "dhw", axes, self.phases, self.blocks, strict=True
         ):
-            if axis.blocked:
+            if axis.blocked or phase not in axis.phases:
                 parts.append(f"{name} blocks {first} to {stop - 1}")
                 continue
             low = first * axis.period + phase.residue - axis.pad
@@ -49,10 +51,13 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """One matmul of a tile: the entry it uses, the part of the tile it adds to, the first dy blocks and their steps."""
+    """One matmul of a tile: the entry it uses, the part of the tile it adds to, the first dy blocks and their steps.
+
+    taps: of W: one, or several that lie side by side.
+    """
 
     row: EntryRow
-    tap: int
+    taps: Range
     part: Ranges
     sources: tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
 
@@ -74,14 +79,14 @@ class Landing(Protocol):
     """A tile in PSUM."""
 
     @property
-    def buffer(self) -> Buffer:
+    def buffers(self) -> tuple[Buffer, ...]:
         """The memory it lies in, [M, ...]."""
 
     def part(self, contribution: Contribution) -> SliceView:
         """Give what one tap adds to."""
 
-    def result(self, builder: Builder) -> SliceView:
-        """Give [M, blocks of D, blocks of H, columns of W]."""
+    def evict(self, builder: Builder, tile: Tile, place: Callable[[Tile], SliceView]) -> None:
+        """Round the tile to its place among the dx rows, [M, blocks of D, blocks of H, columns of W]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +114,15 @@ class BoxLanding:
 
     buffer: Buffer
 
+    @property
+    def buffers(self) -> tuple[Buffer, ...]:
+        """The one buffer."""
+        return (self.buffer,)
+
     def part(self, contribution: Contribution) -> SliceView:
         """Give the box that a tap reaches."""
         return self.buffer[(slice(None), *(slice(*part) for part in contribution.part))]
 
-    def result(self, builder: Builder) -> SliceView:
-        """Give all of it."""
-        return self.buffer.whole()
+    def evict(self, builder: Builder, tile: Tile, place: Callable[[Tile], SliceView]) -> None:
+        """Copy all of it."""
+        builder.copy(place(tile), self.buffer.whole())

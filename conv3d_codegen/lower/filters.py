@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from conv3d_codegen.lower.builder import Builder
     from conv3d_codegen.lower.tensors import FilterTensor
     from conv3d_codegen.planner.axes import BlockTap, DgradAxis
-    from conv3d_codegen.planner.schedule import Side
+    from conv3d_codegen.planner.schedule import DgradPlan, Side
     from conv3d_codegen.program.views import Buffer, SliceView, View
 
 Range = tuple[int, int]
@@ -42,12 +42,26 @@ STAGE_BYTES = 12 * 1024
 
 @dataclass(frozen=True, slots=True)
 class FilterSource:
-    """The filters in HBM, the block taps of D and H, and the side that dx is on."""
+    """The filters in HBM, the way to compute dx, and the side that dx is on."""
 
     tensor: FilterTensor
-    depth: DgradAxis
-    height: DgradAxis
+    plan: DgradPlan
     dx_side: Side
+
+    @property
+    def depth(self) -> DgradAxis:
+        """Block taps of D."""
+        return self.plan.axes[0]
+
+    @property
+    def height(self) -> DgradAxis:
+        """Block taps of H."""
+        return self.plan.axes[1]
+
+    @property
+    def has_zeros(self) -> bool:
+        """Whether matrices have elements that no filter fills: rows that no tap connects, or idle columns."""
+        return self.depth.blocked or self.height.blocked or self.plan.beside > 1
 
     @property
     def turns(self) -> bool:
@@ -74,16 +88,22 @@ class FilterBank:
     """Stationary matrices in SBUF: [K, entries, M] or [K, M, entries], entries in (row, k_w) order.
 
     Those of a pair of blocks of dy channels are [K, 2, entries, M] or [K, 2, M, entries].
+    in_line: the same as [K, entries · M], where several entries are taken side by side.
     """
 
     buffer: Buffer
     positions: dict[EntryRow, int]
     width_taps: int
     entries_last: bool
+    in_line: Buffer | None = None
 
-    def stationary(self, row: EntryRow, tap: int) -> SliceView:
-        """Give the matrix of one entry."""
-        return _entry(self.buffer, self.positions[row] * self.width_taps + tap, self.entries_last)
+    def stationary(self, row: EntryRow, taps: Range) -> SliceView:
+        """Give the matrix of one entry, or those of several side by side."""
+        first, stop = (self.positions[row] * self.width_taps + tap for tap in taps)
+        if self.in_line is not None:
+            columns = self.buffer.shape[-1]
+            return self.in_line[:, first * columns : stop * columns]
+        return _entry(self.buffer, first, self.entries_last)
 
 
 def all_rows(source: FilterSource) -> tuple[EntryRow, ...]:
@@ -140,7 +160,10 @@ def prepare_filters(
     positions = {row: number for number, row in enumerate(rows)}
     if not source.turns:
         (whole,) = loaded
-        return [FilterBank(whole.buffer, positions, width_taps, tensor.taps_last)]
+        if source.plan.beside == 1:
+            return [FilterBank(whole.buffer, positions, width_taps, tensor.taps_last)]
+        buffer = _entries_first(builder, whole.buffer) if tensor.taps_last else whole.buffer
+        return [_side_by_side(builder, buffer, positions, width_taps)]
     fold = source.depth.fold * source.height.fold
     banks: list[Buffer] = []
     for staged in loaded:
@@ -154,7 +177,18 @@ def prepare_filters(
                 where = (half,) if len(blocks) > 1 else ()
                 part = staged.buffer, columns
                 _turn(builder, banks[number], where, first, part, entries_last=tensor.taps_last)
+    if source.plan.beside > 1:
+        return [_side_by_side(builder, bank, positions, width_taps) for bank in banks]
     return [FilterBank(bank, positions, width_taps, entries_last=False) for bank in banks]
+
+
+def _side_by_side(
+    builder: Builder, buffer: Buffer, positions: dict[EntryRow, int], width_taps: int
+) -> FilterBank:
+    """Make a bank of [K, entries, M] that gives several entries at a time."""
+    partitions, entries, columns = buffer.shape
+    in_line = builder.alias(buffer, (partitions, entries * columns))
+    return FilterBank(buffer, positions, width_taps, entries_last=False, in_line=in_line)
 
 
 def _turned_bank(
@@ -180,12 +214,15 @@ def diagonal_filters(builder: Builder, source: FilterSource) -> DiagonalFilters 
     return DiagonalFilters(builder, source.tensor, source.depth, source.height, dy_side)
 
 
-def diagonal_bank(diagonal: DiagonalFilters, loaded: Buffer) -> FilterBank:
+def diagonal_bank(diagonal: DiagonalFilters, loaded: Buffer, *, side_by_side: bool) -> FilterBank:
     """Build the matrices of a pack from its filters."""
     rows = product(diagonal.depth.entries(), diagonal.height.entries())
     positions = {EntryRow(d, h): number for number, (d, h) in enumerate(rows)}
     k_w = diagonal.tensor.kernel[2]
-    return FilterBank(diagonal.spread(loaded), positions, k_w, entries_last=False)
+    buffer = diagonal.spread(loaded)
+    if side_by_side:
+        return _side_by_side(diagonal.builder, buffer, positions, k_w)
+    return FilterBank(buffer, positions, k_w, entries_last=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,17 +251,16 @@ class _Loader:
         source, tensor = self.source, self.source.tensor
         depth, height = source.depth, source.height
         contraction = depth.fold * height.fold * (self.dy_channels[1] - self.dy_channels[0])
-        columns = depth.rows * height.rows * (self.dx_channels[1] - self.dx_channels[0])
+        columns = source.plan.columns(self.dx_channels[1] - self.dx_channels[0])
         entries = len(rows) * tensor.kernel[2]
         first, last = (columns, contraction) if source.turns else (contraction, columns)
         shape = (first, last, entries) if tensor.taps_last else (first, entries, last)
         stem = "w_nat" if source.turns else "w_bank"
-        is_blocked = depth.blocked or height.blocked
         grouped = None if tensor.is_dense else self._load_groups()
-        if grouped is not None and not is_blocked:
+        if grouped is not None and not source.has_zeros:
             return grouped
         loaded = self.builder.allocate(stem, shape, self.builder.dtype, "sbuf")
-        if is_blocked:
+        if source.has_zeros:
             self.builder.zero(loaded.whole())
         self.fill(loaded, rows, grouped)
         return loaded
@@ -237,8 +273,8 @@ class _Loader:
         half: tuple[int, ...] = (),
     ) -> None:
         """Load matrices into their places in a buffer, or in one half of a pair's."""
-        is_blocked = self.source.depth.blocked or self.source.height.blocked
-        for taps, entry, count, corner in self._pieces(rows, blocked=is_blocked):
+        blocked = self.source.depth.blocked or self.source.height.blocked
+        for taps, entry, count, corner in self._pieces(rows, blocked=blocked):
             dst = self._place(loaded, (entry, count), corner, half)
             self.builder.add(dma_copy(dst, self._taps(grouped, taps, count)))
 
@@ -328,6 +364,15 @@ def _turn(
             builder.add(transpose(landing[:, j, :], data))
         turned = slice(first + start, first + start + count)
         builder.copy(bank[(slice(None), *half, turned)], landing.whole())
+
+
+def _entries_first(builder: Builder, loaded: Buffer) -> Buffer:
+    """Bring [K, M, entries] in the order [K, entries, M], so that neighbouring entries have neighbouring columns."""
+    partitions, columns, entries = loaded.shape
+    bank = builder.allocate("w_bank", (partitions, entries, columns), loaded.dtype, "sbuf")
+    pairs = [(columns * entries, partitions), (1, entries), (entries, columns)]
+    builder.copy(bank.whole(), loaded.pattern(pairs, 0))
+    return bank
 
 
 def _entry(buffer: Buffer, entry: int, entries_last: bool) -> SliceView:

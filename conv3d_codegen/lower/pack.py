@@ -92,7 +92,7 @@ class PackLowering:
         plan, tensors = self.schedule.dgrad, self.tensors
         if plan is None or tensors.filters is None or tensors.dx is None:
             return None
-        source = FilterSource(tensors.filters, plan.axes[0], plan.axes[1], self.x_side)
+        source = FilterSource(tensors.filters, plan, self.x_side)
         channels = self.blocks[self.x_side][-1][1]
         return DgradLowering(
             self.builder,

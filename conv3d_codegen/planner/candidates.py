@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from conv3d_codegen.dtypes import dtype
-from conv3d_codegen.planner.blocks import ceil_div
+from conv3d_codegen.planner.blocks import BANK_COLUMNS, ceil_div
 from conv3d_codegen.planner.double_row import most_pitch, most_rows
 from conv3d_codegen.planner.estimate import Work, dx_cuts
 from conv3d_codegen.planner.grid import AxisCuts
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from conv3d_codegen.planner.price_wgrad import Extents, Fold
     from conv3d_codegen.planner.schedule import DgradPlan, Schedule, WgradPlan
     from conv3d_codegen.planner.slab_grid import Sizes
+
+
+SUMMED_TILES = 4  # of dx, whose taps along W are being added
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +211,8 @@ class Pricing(TransferPrices):
             extents[0], dx_band(plan, extents[0], plan.in_block * h * w * item)
         )
         whole = min(sizes[0], self.problem.batch) * d * h * w * item
-        return ceil_div(whole * min(bands, 2), bands)
+        sums = SUMMED_TILES * BANK_COLUMNS * dtype("fp32").bytes if plan.beside > 1 else 0
+        return ceil_div(whole * min(bands, 2), bands) + sums
 
     def turned_bytes(self, wgrad: WgradPlan, sizes: Sizes, folds: tuple[Fold, Fold]) -> int:
         """Add up the turned tensors of one slab, folded so on the narrow and the wide side, and a few results."""

@@ -10,13 +10,14 @@ import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from conv3d_codegen.planner.axes import dgrad_axis, forward_axis
 from conv3d_codegen.planner.double_row import may_double, paired_block, tile_of_rows
 from conv3d_codegen.planner.estimate import balanced_tile, dgrad_counts, dx_cuts
 from conv3d_codegen.planner.grid import AxisCuts
 from conv3d_codegen.planner.schedule import STAGED_FILTERS, DgradPlan
+from conv3d_codegen.planner.side_taps import PARTITIONS, SIDES, may_share, side_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,9 +30,11 @@ if TYPE_CHECKING:
 Sizes = tuple[int, int, int, int]
 Fold = tuple[int, int]
 DgradWay = tuple[DgradPlan | None, Fold, int]  # with the fold and the channel blocks of dy
+Axes: TypeAlias = "tuple[DgradAxis, DgradAxis, DgradAxis]"
 
 RESIDENT_FILTERS = 112 * 1024
 FOLDS = (1, 2, 3, 4, 6, 8, 16)
+NO_TILE = (1, 1, 1)  # until slabs are known
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ class DgradSearch:
                 folds += [f for f in product(FOLDS, FOLDS) if math.prod(f) == 128 // channels]
             return [(None, fold, min(channels, 128 // math.prod(fold))) for fold in folds]
         found = []
-        for axes in self._row_modes():
+        for axes, beside in self._row_modes():
             fold = axes[0].fold, axes[1].fold
             rows = axes[0].rows * axes[1].rows
             in_block = min(dx_channels, 128 // rows)
@@ -58,25 +61,28 @@ class DgradSearch:
             if not any(axis.blocked for axis in axes):
                 in_block = min(in_block, self._most_channels(axes))
                 block = min(block, self._most_channels(axes[2:]))
-            for plan, dy_block in self._paired_or_not(axes, in_block, block):
-                work = self.pricing.dgrad_work(plan, whole_slab(self.pricing.problem), dy_block)
-                found.append((work.busiest[1] + 0.1 * work.total, plan, fold, dy_block))
+            plan = DgradPlan(axes, in_block, NO_TILE, filters_resident=True, beside=beside)
+            for option, dy_block in self._paired_or_not(plan, block):
+                work = self.pricing.dgrad_work(option, whole_slab(self.pricing.problem), dy_block)
+                found.append((work.busiest[1] + 0.1 * work.total, option, fold, dy_block))
         found.sort(key=lambda row: row[0])
         # The plain way, row by row, has the smallest matrices: it fits where others do not.
         kept = found[:3] + [row for row in found[3:] if _is_plain(row[1])]
         return [(plan, fold, block) for _, plan, fold, block in kept]
 
-    def _paired_or_not(
-        self, axes: tuple[DgradAxis, DgradAxis, DgradAxis], in_block: int, dy_block: int
-    ) -> Iterator[tuple[DgradPlan, int]]:
+    def _paired_or_not(self, plan: DgradPlan, dy_block: int) -> Iterator[tuple[DgradPlan, int]]:
         """Give the plan, and where several blocks of 8-bit dy channels contract one with pairs of them."""
-        plan = self._tiled(axes, in_block, dy_block)
-        yield plan, dy_block
+        yield self._tiled(plan, dy_block), dy_block
         channels = self.pricing.dgrad_channels[1]
         block = paired_block(channels, dy_block)
-        is_dense = self.pricing.problem.groups == 1
-        if block and dy_block < channels and is_dense and may_double(self.pricing.geometry, axes):
-            yield self._tiled(axes, in_block, block, double_row=True), block
+        is_plain = self.pricing.problem.groups == plan.beside == 1
+        if (
+            block
+            and dy_block < channels
+            and is_plain
+            and may_double(self.pricing.geometry, plan.axes)
+        ):
+            yield self._tiled(replace(plan, double_row=True), block), block
 
     def _most_channels(self, axes: Sequence[DgradAxis]) -> int:
         """Channels whose filters, of all taps of some axes, may lie in one partition: the plain way always fits."""
@@ -87,21 +93,35 @@ class DgradSearch:
         """Whether dw reads a tensor row by row as it lies in HBM, which folded rows of dy do not meet."""
         return self.pricing.geometry.layout == "NDHWC"
 
-    def _row_modes(self) -> Iterator[tuple[DgradAxis, DgradAxis, DgradAxis]]:
-        """Row by row, and where channels leave partitions or columns idle, blocks of rows along D and H."""
+    def _row_modes(self) -> Iterator[tuple[Axes, int]]:
+        """Row by row, and where channels leave partitions or columns idle, blocks of rows along D and H.
+
+        Each with how many taps of W lie side by side.
+        """
         depth, height, width = self.pricing.problem.axes
         modes = _forward_modes if self.pricing.problem.transposed else _axis_modes
         columns = next(modes(width))
-        yield next(modes(depth)), next(modes(height)), columns
+        yield (next(modes(depth)), next(modes(height)), columns), 1
         if min(self.pricing.problem.in_channels, self.pricing.problem.out_channels) > 64:
             return
         unfolded = self._meets_direct()
         for d, h in product(modes(depth), list(modes(height))):
             if unfolded and d.fold * h.fold > 1:
                 continue
-            blocked = d.blocked or h.blocked
-            if blocked and self._fills(d, h):
-                yield d, h, columns
+            if (d.blocked or h.blocked) and self._fills(d, h):
+                yield (d, h, columns), 1
+            for beside in SIDES:
+                if may_share(columns) and self._fits_beside(d, h, beside):
+                    yield (d, h, columns), beside
+
+    def _fits_beside(self, depth: DgradAxis, height: DgradAxis, beside: int) -> bool:
+        """Whether a block's rows of all channels leave so many taps room; diagonal matrices have no idle columns."""
+        in_channels, out_channels = self.pricing.dgrad_channels
+        columns = depth.rows * height.rows * in_channels
+        if self.pricing.is_diagonal and columns * beside != PARTITIONS:
+            return False
+        folds = depth.fold * height.fold
+        return columns * beside <= PARTITIONS and folds <= max(1, PARTITIONS // out_channels)
 
     def _fills(self, depth: DgradAxis, height: DgradAxis) -> bool:
         """Whether blocks of rows fit the array, and span several dy blocks only where columns would be idle."""
@@ -114,16 +134,8 @@ class DgradSearch:
             return rows <= 128 and folds <= 128 // min(in_channels, out_channels)
         return rows * in_channels <= 128 and folds <= max(1, 128 // out_channels)
 
-    def _tiled(
-        self,
-        axes: tuple[DgradAxis, DgradAxis, DgradAxis],
-        in_block: int,
-        dy_block: int,
-        *,
-        double_row: bool = False,
-    ) -> DgradPlan:
-        tile = tile_for(axes, whole_slab(self.pricing.problem)[1:], double_row=double_row)
-        plan = DgradPlan(axes, in_block, tile, True, double_row)
+    def _tiled(self, plan: DgradPlan, dy_block: int) -> DgradPlan:
+        plan = replace(plan, tile=tile_for(plan, whole_slab(self.pricing.problem)[1:]))
         resident = self.pricing.filter_bytes(plan, dy_block) <= RESIDENT_FILTERS
         return replace(plan, filters_resident=resident)
 
@@ -158,10 +170,9 @@ def _forward_modes(axis: AxisGeometry) -> Iterator[DgradAxis]:
             yield forward_axis(axis, fold, blocked=True)
 
 
-def tile_for(
-    axes: Sequence[DgradAxis], slab: Sequence[int], *, double_row: bool = False
-) -> tuple[int, int, int]:
+def tile_for(plan: DgradPlan, slab: Sequence[int]) -> tuple[int, int, int]:
     """Cut slabs into PSUM tiles of dx, in blocks: as suits the largest slab, or those between if that makes fewer."""
+    axes = plan.axes
 
     def tiles(tile: tuple[int, int, int]) -> int:
         return math.prod(
@@ -169,9 +180,15 @@ def tile_for(
         )
 
     blocks = [_blocks(axis, size) for axis, size in zip(axes, slab, strict=True)]
-    if double_row:
+    if plan.double_row:
         return tile_of_rows(axes, slab, [most for most, _ in blocks])
-    return min(map(balanced_tile, zip(*blocks, strict=True)), key=tiles)
+    halo = 0
+    if plan.beside > 1:
+        blocks[2] = _side_blocks(axes[2], slab[2])
+        low, high = axes[2].deltas
+        halo = high - low
+    found = (balanced_tile(extents, halo=halo) for extents in zip(*blocks, strict=True))
+    return min(found, key=tiles)
 
 
 @lru_cache(maxsize=4096)
@@ -181,6 +198,14 @@ def _blocks(axis: DgradAxis, size: int) -> tuple[int, int]:
     most = [
         max(stop - first for first, stop in (axis.blocks_for(phase, *cut) for phase in axis.phases))
         for cut in cuts
+    ]
+    return max(most), most[min(1, len(most) - 1)]
+
+
+def _side_blocks(axis: DgradAxis, size: int) -> tuple[int, int]:
+    """Blocks of all phases together, in the largest slab and in the second one."""
+    most = [
+        stop - first for first, stop in (side_blocks(axis, *cut) for cut in dx_cuts(axis, size))
     ]
     return max(most), most[min(1, len(most) - 1)]
 

@@ -280,13 +280,14 @@ def _inside(axis: CorrelationAxis, first: int, entries: int) -> int:
     return max(0, min(entries, (axis.halo_size - 1 - first) // axis.stride + 1) - low)
 
 
-def balanced_tile(blocks: Sequence[int], columns: int = BANK_COLUMNS) -> tuple[int, int, int]:
-    """Largest tile of at most `columns` positions: whole rows of W, then of H, then of D."""
+def balanced_tile(blocks: Sequence[int], *, halo: int = 0) -> tuple[int, int, int]:
+    """Largest tile of a PSUM bank: whole rows of W, each with so many columns more, then of H, then of D."""
     depth, height, width = blocks
-    w = split_even(width, columns)
+    w = split_even(width, BANK_COLUMNS - halo)
     if w < width:
         return 1, 1, w
-    h = split_even(height, columns // w)
+    row = w + halo
+    h = split_even(height, BANK_COLUMNS // row)
     if h < height:
         return 1, h, w
-    return split_even(depth, columns // (w * h)), h, w
+    return split_even(depth, BANK_COLUMNS // (row * h)), h, w

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from conv3d_codegen.planner.blocks import BANK_COLUMNS, ceil_div
 from conv3d_codegen.planner.double_row import HALVES, most_pitch, rows_read
-from conv3d_codegen.planner.estimate import Work, dgrad_boxes, dgrad_counts
+from conv3d_codegen.planner.estimate import DgradCounts, Work, dgrad_boxes, dgrad_counts
 from conv3d_codegen.planner.price_groups import GroupPrices
+from conv3d_codegen.planner.side_taps import side_counts
 
 if TYPE_CHECKING:
-    from conv3d_codegen.planner.estimate import DgradCounts
     from conv3d_codegen.planner.schedule import DgradPlan, Schedule
 
 Sizes = tuple[int, int, int, int]
@@ -36,10 +36,24 @@ class DgradPrices(GroupPrices):
 
     def dgrad_counts(self, plan: DgradPlan, sizes: Sizes) -> tuple[DgradCounts, ...]:
         """Count the three axes."""
-        return tuple(
+        depth, height, width = (
             dgrad_counts(axis, slab, tile)
             for axis, slab, tile in zip(plan.axes, sizes[1:], plan.tile, strict=True)
         )
+        if plan.beside > 1:
+            side = side_counts(plan.axes[2], sizes[3], plan.tile[2], plan.beside)
+            width = DgradCounts(side.columns, side.boxes, side.copied, side.copies, width.entries)
+        return depth, height, width
+
+    def _adding_work(self, plan: DgradPlan, counts: tuple[DgradCounts, ...], sizes: Sizes) -> Work:
+        """Add what taps that lie side by side contribute, on Vector, which alone adds what is in PSUM."""
+        depth, height, _ = counts
+        side = side_counts(plan.axes[2], sizes[3], plan.tile[2], plan.beside)
+        number = self.problem.batch * depth.tiles * height.tiles * side.adds
+        columns = self.problem.batch * depth.blocks * height.blocks * side.added
+        spec = self.prices.spec
+        cycles = max(columns, spec.min_interval_cycles * number)
+        return Work(vector=cycles / spec.clock_ghz["vector"], instructions=number)
 
     def dgrad_work(self, plan: DgradPlan, sizes: Sizes, dy_block: int) -> Work:
         """Matmuls, evictions and filter turning of dx."""
@@ -58,6 +72,8 @@ class DgradPrices(GroupPrices):
             drain=prices.drains(tiles, drained, 4),
             instructions=number + tiles,
         )
+        if plan.beside > 1:
+            work += self._adding_work(plan, counts, sizes)
         if plan.double_row:
             work += self._pairing_work(plan, sizes, out_blocks)
         if plan.filters_resident:
@@ -106,7 +122,7 @@ class DgradPrices(GroupPrices):
             return self.diagonal_work(plan).times(pairs)
         depth, height, _ = plan.axes
         entries = math.prod(c.entries for c in self.dgrad_counts(plan, sizes))
-        rows = depth.rows * height.rows * plan.in_block
+        rows = plan.columns(plan.in_block)
         columns = entries * rows * pairs
         bytes_moved = self.filter_elements * self.item
         fold = depth.fold * height.fold
@@ -135,5 +151,5 @@ class DgradPrices(GroupPrices):
         dx_channels, dy_channels = self.dgrad_channels
         in_blocks = ceil_div(dx_channels, plan.in_block)
         out_blocks = ceil_div(dy_channels, dy_block)
-        rows = depth.rows * height.rows * plan.in_block
+        rows = plan.columns(plan.in_block)
         return in_blocks * out_blocks * entries * rows * self.filter_item(plan)

@@ -16,6 +16,8 @@ from conv3d_codegen.planner.price_wgrad import WgradPrices
 if TYPE_CHECKING:
     from conv3d_codegen.planner.schedule import Schedule
 
+ALONG_W = 2  # of (D, H, W)
+
 
 @dataclass(frozen=True)
 class TransferPrices(DgradPrices, WgradPrices):
@@ -160,6 +162,7 @@ class TransferPrices(DgradPrices, WgradPrices):
             low, high = rows.deltas
             blocks = ceil_div(slab * rows.pace, rows.period)
             most = max(most, ((blocks - 1) * rows.step + high - low + 1) * rows.fold)
+            spread = spread or (number == ALONG_W and dgrad.beside > 1)
         return most if spread else min(most, size)
 
     def holds_dy(self, name: str) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from conv3d_codegen.planner.blocks import even_pieces
+from conv3d_codegen.planner.side_taps import PARTITIONS
 
 if TYPE_CHECKING:
     from conv3d_codegen.planner.axes import DgradAxis
@@ -38,6 +39,7 @@ class DgradPlan:
     tile: blocks of D, H and columns of W that share one PSUM tile.
     filters_resident: whether all transposed filters stay in SBUF for the whole kernel.
     double_row: whether a matmul contracts two blocks of dy's channels at once, in 8 bits (see planner.double_row).
+    beside: taps of W in the columns of one matmul (see planner.side_taps).
     """
 
     axes: tuple[DgradAxis, DgradAxis, DgradAxis]
@@ -45,6 +47,13 @@ class DgradPlan:
     tile: tuple[int, int, int]
     filters_resident: bool
     double_row: bool = False
+    beside: int = 1
+
+    def columns(self, channels: int) -> int:
+        """Stationary columns of one tap: a block's rows of some channels, or the part of all that it has for itself."""
+        if self.beside > 1:
+            return PARTITIONS // self.beside
+        return self.axes[0].rows * self.axes[1].rows * channels
 
     def describe(self) -> tuple[str, ...]:
         """Say in words how dx is computed."""
@@ -54,9 +63,11 @@ class DgradPlan:
         )
         filters = "resident" if self.filters_resident else "turned again for each group of tiles"
         doubled = "dx: two blocks of dy channels per matmul, in 8 bits (double row)"
+        shared = f"dx: {self.beside} taps of W side by side in the columns of a matmul"
         return (
             f"dx: {modes}",
             *((doubled,) if self.double_row else ()),
+            *((shared,) if self.beside > 1 else ()),
             f"dx: PSUM tile of {d} x {h} x {w} blocks; up to {self.in_block} channels; filters {filters}",
         )
 

@@ -237,9 +237,7 @@ class _Search:
             folds, blocks = folds[::-1], blocks[::-1]
         base = Schedule(
             slabs=SlabPlan(sizes),
-            dgrad=None
-            if dgrad is None
-            else replace(dgrad, tile=tile_for(dgrad.axes, sizes[1:], double_row=dgrad.double_row)),
+            dgrad=None if dgrad is None else replace(dgrad, tile=tile_for(dgrad, sizes[1:])),
             wgrad=None,
             bgrad="db" in self.geometry.gradients,
             dy_fold=folds[0],

@@ -53,7 +53,7 @@ def kind(scored: Scored) -> Hashable:
         schedule.dy_fold,
         schedule.x_fold,
         dgrad and tuple((axis.blocked, axis.rows, axis.step) for axis in dgrad.axes),
-        dgrad and dgrad.double_row,
+        dgrad and (dgrad.double_row, dgrad.beside),
         wgrad and (wgrad.moving, wgrad.stationary_axis, wgrad.pair_axis, wgrad.rows > 1),
         schedule.woven,
         schedule.dx_last,
