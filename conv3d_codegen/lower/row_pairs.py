@@ -137,14 +137,14 @@ class RowPairs:
                 first = row * height.stride // unit
                 last = first + (height.kernel - 1) * step // unit
                 taps = slice(first, last + 1, max(1, step // unit))
-                read.append(buffer[:, :, number, taps, :])
+                read.append(buffer[: part.shape[0], :, number, taps, :])
             self.builder.add(tensor_add(sums.whole(), read[0], read[1], "vector"))
             for more in read[2:]:
                 self.builder.add(tensor_add(sums.whole(), sums.whole(), more, "vector"))
             yield part, sums
 
     def _side_by_side(self, chain: Chain, total: Buffer) -> list[Buffer]:
-        """[rows · channels, …] → for each row [channels, taps of W, taps of D, reached rows, channels]."""
+        """[rows · channels, …] → from each row on [channels, taps of W, taps of D, reached rows, channels]."""
         width, moving = (high - low for low, high in (chain.stationary, chain.moving))
         if total.space == "psum":
             held = self.builder.allocate("dw_sum", total.shape, "fp32", "sbuf")
@@ -152,10 +152,11 @@ class RowPairs:
             total = held
         _, k_w, k_d, _ = total.shape
         self.builder.comment("the sums of different rows, side by side")
-        found = []
-        for row in range(chain.rows):
+        shape = k_w, k_d, chain.reach, moving
+        found = [self.builder.alias(total, (total.shape[0], *shape))]  # begins with the first row
+        for row in range(1, chain.rows):
             part = self.builder.allocate("dw_row", (width, *total.shape[1:]), "fp32", "sbuf")
             src = total[row * width : (row + 1) * width]
             self.builder.add(dma_copy(part.whole(), src))
-            found.append(self.builder.alias(part, (width, k_w, k_d, chain.reach, moving)))
+            found.append(self.builder.alias(part, (width, *shape)))
         return found

@@ -114,7 +114,7 @@ def cut_chains(plan: WgradPlan, axes: Axes, channels: tuple[int, int]) -> Iterat
         width = split_even(block[1] - block[0], BANK_COLUMNS)
         for owner in channel_blocks(stationary, STATIONARY_COLUMNS):
             for run in split_upto(block, width):
-                for taps, fixed in tap_runs(plan, axes, (owner, run)):
+                for taps, fixed in tap_runs(plan, axes, (stationary, run)):
                     packs = plan.stationary_axis is not None
                     yield Chain(owner, run, taps, fixed, packs, block)
 
@@ -132,19 +132,20 @@ def _row_chains(plan: WgradPlan, axes: Axes, channels: tuple[int, int]) -> Itera
 
 
 def tap_runs(
-    plan: WgradPlan, axes: Axes, channels: tuple[Range, Range]
+    plan: WgradPlan, axes: Axes, channels: tuple[int, Range]
 ) -> Iterator[tuple[tuple[Range, Range, Range], int]]:
     """Cut the taps: two axes run along the moving operand, the third is packed or taken tap by tap.
 
+    channels: all of the stationary tensor, beside which taps lie in one run, and those that move.
     Where positions are paired, H alone may run.
     """
-    (c0, c1), (m0, m1) = channels
+    stationary, (m0, m1) = channels
     fixed = plan.stationary_axis
     sizes = [1, 1, 1]
     if fixed is None:
         fixed = fixed_axis([axis.kernel for axis in axes])
     else:
-        sizes[fixed] = split_even(axes[fixed].kernel, max(1, STATIONARY_COLUMNS // (c1 - c0)))
+        sizes[fixed] = split_even(axes[fixed].kernel, max(1, STATIONARY_COLUMNS // stationary))
     limit = max(1, BANK_COLUMNS // (m1 - m0))
     for axis in plan.running_axes:
         if axis != fixed:

@@ -31,6 +31,7 @@ Sizes = tuple[int, int, int, int]
 Fold = tuple[int, int]
 
 TURNED_BYTES = 32 * 1024  # a share of SBUF for one position's rows of all taps
+HALF_OF_COLUMNS = 64  # more stationary channels leave no room for a second tap beside them
 MOST_AXES = 3  # axes on partitions: the free dims that one operand may have
 
 
@@ -70,8 +71,10 @@ class WgradSearch:
             for time, plan in self._ranked(roles, x_fold)
         ]
         found.sort(key=lambda row: (row[0], row[1], row[2].lengths))
-        for _, number, plan in found:
-            yield plan, ways[number][1]
+        options = ((plan, ways[number][1]) for _, number, plan in found)
+        yield from dict.fromkeys(
+            options
+        )  # few positions per partition make ways of many rows alike
 
     def _x_folds(self) -> list[Fold]:
         """No fold, and those that fill the partitions or hold all rows of a slab; or the one that is given."""
@@ -97,7 +100,7 @@ class WgradSearch:
         return sorted(folds)
 
     def _roles(self) -> Iterator[WgradPlan]:
-        """Which tensor moves, how much of it is turned at a time, which axis's taps lie beside the other's channels."""
+        """Which tensor moves, how much of it is turned at a time, which axis's taps shift the other one."""
         problem = self.pricing.problem
         sides: list[Side] = ["wide"]
         if all(axis.stride == 1 for axis in problem.axes):
@@ -105,15 +108,14 @@ class WgradSearch:
         for moving in sides:
             plan = WgradPlan(moving, None, (0, 0, 0, 0), 1)
             still, moved = self.pricing.wgrad_channels(plan)
-            packable = [
+            shiftable = [
                 axis
                 for axis in (1, 0, 2)
-                # Beside the channels only where these leave columns idle; on the narrow side
-                # taps shift rows only at stride 1.
-                if still <= 64 and problem.axes[axis].kernel > 1 and problem.axes[axis].stride == 1
+                # On the narrow side taps shift rows only at stride 1.
+                if problem.axes[axis].kernel > 1 and problem.axes[axis].stride == 1
             ]
             for block in sorted(self._moving_blocks(moving, moved), reverse=True):
-                for axis in (None, *packable):
+                for axis in (None, *shiftable):
                     yield replace(plan, stationary_axis=axis, moving_block=block)
             yield from self._row_pairs(replace(plan, moving_block=moved), still)
 
@@ -124,7 +126,7 @@ class WgradSearch:
             return  # with rows of several units, that of a slab's last one could be another
         held = min(self.sizes[2], axis.owner_size)
         for rows in sorted({min(128 // still, held), min(64 // still, held)}):
-            wider = replace(plan, rows=rows)
+            wider = replace(plan, rows=rows)  # at most: as many as a partition has
             if rows > 1 and self.pricing.reach(wider) * plan.moving_block <= BANK_COLUMNS:
                 yield wider
 
@@ -161,7 +163,10 @@ class WgradSearch:
         for total, lanes, row in found:
             if 2 * total > most:
                 d, h, w = row
-                plan = replace(roles, lengths=(lanes, d.length, h.length, w.length))
+                rows = min(roles.rows, h.counts.plain_most)
+                if rows == 1 < roles.rows:
+                    continue
+                plan = replace(roles, lengths=(lanes, d.length, h.length, w.length), rows=rows)
                 counts = (d.counts, h.counts, w.counts)
                 for option in self._paired_or_not(plan, counts):
                     yield self._rough_time(option, counts, x_fold), option
@@ -177,7 +182,8 @@ class WgradSearch:
             size = self.sizes[number + 1]
             options.append(list(_axis_options(axis, size, roles.shifted(number), folds)))
         packed = roles.stationary_axis
-        if packed is None:
+        still, _ = self.pricing.wgrad_channels(roles)
+        if packed is None or still > HALF_OF_COLUMNS:
             return options
         if self.pricing.problem.axes[packed].dilation > 1:
             options[packed] = [option for option in options[packed] if option.length == 1]

@@ -61,3 +61,14 @@ def test_the_search_takes_them_where_columns_would_be_idle() -> None:
     assert many is not None
     assert few.rows > 1
     assert many.rows == 1
+
+
+def test_rows_are_not_more_than_a_partition_has() -> None:
+    """Rows beyond would be partitions, transfers and sums of zeros."""
+    geometry = shaped((1, 8, 2, 29, 37), (8, 1, 3, 3), padding=(0, 1, 1))
+    schedules = (
+        scored.schedule for scored in priced(geometry, problems_of(geometry), EmitOptions(), 10_000)
+    )
+    rows = [(s.wgrad.rows, s.wgrad.lengths[2] or s.slabs.sizes[2]) for s in schedules if s.wgrad]
+    assert any(beside > 1 for beside, _ in rows)
+    assert all(beside <= held for beside, held in rows)
