@@ -8,9 +8,10 @@ whole: the block tap that reaches everywhere if there is one, a zero matmul othe
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import product
+from itertools import groupby, product
 from typing import TYPE_CHECKING
 
 from conv3d_codegen.dtypes import dtype
@@ -18,6 +19,7 @@ from conv3d_codegen.lower.channels_last import MIN_TURNED_BYTES, AxisRows, Part,
 from conv3d_codegen.lower.double_row import pair_windows, run_landing
 from conv3d_codegen.lower.dx_tiles import BoxLanding, BoxMoving, Contribution, Tile
 from conv3d_codegen.lower.filters import (
+    Arrivals,
     EntryRow,
     diagonal_bank,
     diagonal_filters,
@@ -30,13 +32,14 @@ from conv3d_codegen.lower.windows import Box
 from conv3d_codegen.planner.axes import BlockPhase
 from conv3d_codegen.planner.blocks import ceil_div, split_upto
 from conv3d_codegen.planner.double_row import HALVES, row_layout
-from conv3d_codegen.planner.schedule import dx_band
+from conv3d_codegen.planner.schedule import STREAMED_TILES, dx_band
 from conv3d_codegen.program.instructions import dma_copy, matmul
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from conv3d_codegen.lower.builder import Builder
+    from conv3d_codegen.lower.diagonal import DiagonalFilters
     from conv3d_codegen.lower.dx_tiles import Landing, Moving
     from conv3d_codegen.lower.filters import Contracted, FilterBank, FilterSource, Staged
     from conv3d_codegen.lower.tensors import Activation
@@ -65,29 +68,54 @@ class DgradLowering:
     dy_blocks: tuple[Range, ...]
     dy_dtype: str
     loaded: Buffer | None = None
-    staged: dict[tuple[Range, tuple[Contracted, ...]], list[Staged]] = field(default_factory=dict)
+    arrivals: Arrivals | None = None
     banks: dict[tuple[int, int], FilterBank] = field(default_factory=dict)
 
-    def load_ahead(self) -> None:
-        """Load resident filters; turning them, or spreading them out, is left for later."""
+    def load_ahead(self, most: float = math.inf) -> None:
+        """Load so many bytes per partition of resident filters; turning or spreading them out is left for later."""
         diagonal = diagonal_filters(self.builder, self.filters)
         if not self.plan.filters_resident:
             return
         if diagonal is not None:
             self.loaded = self.loaded or diagonal.load()
-            return
-        for dx_channels, contracted in self._loaded_together():
-            self.staged[dx_channels, contracted] = list(self._load(dx_channels, contracted))
+        elif self.arrivals is None:
+            self.arrivals = Arrivals(self._stages())
+            self.arrivals.load(most)
 
     def prepare(self) -> None:
         """Prepare all filters once, where they stay resident."""
         if not self.plan.filters_resident:
             return
-        for dx_channels, contracted in self._loaded_together():
-            banks = self._prepare(dx_channels, contracted)
+        diagonal = diagonal_filters(self.builder, self.filters)
+        if diagonal is not None:
+            self.banks[0, 0] = self._diagonal_bank(diagonal)
+            return
+        arrivals = self.arrivals or Arrivals(self._stages())
+        for (dx_channels, contracted), stages in groupby(
+            arrivals, key=lambda stage: (stage.dx_channels, stage.contracted)
+        ):
+            banks = prepare_filters(self.builder, self.filters, stages, contracted)
             i = self.dx_blocks.index(dx_channels)
             for dy_channels, bank in zip(contracted, banks, strict=True):
                 self.banks[i, self._contracted.index(dy_channels)] = bank
+
+    def _stages(self) -> Iterator[Staged]:
+        """Load all filters, stage by stage as they are asked for."""
+        for dx_channels, contracted in self._loaded_together():
+            yield from load_filters(self.builder, self.filters, dx_channels, contracted)
+
+    def _diagonal_bank(self, diagonal: DiagonalFilters) -> FilterBank:
+        loaded = self.loaded or diagonal.load()
+        return diagonal_bank(diagonal, loaded, side_by_side=self.side is not None)
+
+    def _streamed(self, dx_channels: Range, dy_channels: Contracted) -> FilterBank:
+        """Prepare the filters of one pair of blocks where they do not stay."""
+        diagonal = diagonal_filters(self.builder, self.filters)
+        if diagonal is not None:
+            return self._diagonal_bank(diagonal)
+        contracted = (dy_channels,)
+        loaded = load_filters(self.builder, self.filters, dx_channels, contracted)
+        return prepare_filters(self.builder, self.filters, loaded, contracted)[0]
 
     @property
     def side(self) -> SideTaps | None:
@@ -156,20 +184,6 @@ class DgradLowering:
     def _row_layout(self, box: Box) -> RowLayout:
         return row_layout(self.plan.axes[2], *box.w)
 
-    def _prepare(self, dx_channels: Range, contracted: tuple[Contracted, ...]) -> list[FilterBank]:
-        """Prepare the filters of neighbouring blocks of dy channels, or pairs of them."""
-        diagonal = diagonal_filters(self.builder, self.filters)
-        if diagonal is not None:
-            loaded = self.loaded or diagonal.load()
-            return [diagonal_bank(diagonal, loaded, side_by_side=self.side is not None)]
-        ahead = self.staged.pop((dx_channels, contracted), None)
-        staged = self._load(dx_channels, contracted) if ahead is None else ahead
-        return prepare_filters(self.builder, self.filters, staged, contracted)
-
-    def _load(self, dx_channels: Range, contracted: tuple[Contracted, ...]) -> Iterator[Staged]:
-        """Load filters stage by stage, as they are asked for."""
-        return load_filters(self.builder, self.filters, dx_channels, contracted)
-
     def _allocate_out(self, box: Box, channels: Range) -> Buffer:
         depth, height, _ = self.plan.axes
         d, h = (_block_extent(axis, extent) for axis, extent in ((depth, box.d), (height, box.h)))
@@ -198,7 +212,9 @@ class DgradLowering:
                 parts = [tile] if self.side is None else self.side.phases(tile, box.w)
                 for part in parts:
                     self.builder.zero(self._out_view(out, box, part))
-        group = 1 if self.plan.filters_resident else 4
+        group = 1 if self.plan.filters_resident else STREAMED_TILES
+        if self.side is not None:
+            group = max(1, group // len(self.side.runs()))
         for start in range(0, len(open_tiles), group):
             self._accumulate(i, box, operands, out, open_tiles[start : start + group])
 
@@ -217,7 +233,7 @@ class DgradLowering:
         opened: set[Buffer] = set()
         for o, operand in enumerate(operands):
             dy_channels = self._contracted[o]
-            bank = self.banks.get((i, o)) or self._prepare(channels, (dy_channels,))[0]
+            bank = self.banks.get((i, o)) or self._streamed(channels, dy_channels)
             for (tile, contributions), landing in zip(tiles, landings, strict=True):
                 self.builder.comment(
                     f"{', '.join(b.name for b in landing.buffers)}: {tile.describe(self.plan.axes)}, "

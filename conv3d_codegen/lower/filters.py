@@ -13,6 +13,7 @@ dx's, the tensor engine turns the matrices.
 from __future__ import annotations
 
 import math
+from collections import deque
 from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING
@@ -114,24 +115,55 @@ def all_rows(source: FilterSource) -> tuple[EntryRow, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """Rows of entries as they were loaded."""
+    """Rows of entries as they were loaded: of some dx channels, and of neighbouring blocks of dy channels."""
 
+    dx_channels: Range
+    contracted: tuple[Contracted, ...]
     rows: tuple[EntryRow, ...]
     buffer: Buffer
 
 
+class Arrivals:
+    """Stages of filters in order, of which some are loaded before the first one is asked for."""
+
+    def __init__(self, stages: Iterator[Staged]) -> None:
+        self._stages = stages
+        self._loaded: deque[Staged] = deque()
+
+    def load(self, most: float) -> None:
+        """Load stages of so many bytes per partition, of which all but the last have the same."""
+        held = 0
+        for stage in self._stages:
+            self._loaded.append(stage)
+            held += stage.buffer.bytes_per_partition
+            if held + stage.buffer.bytes_per_partition > most:
+                return
+
+    def __iter__(self) -> Iterator[Staged]:
+        """Give a stage once the next one is loading in its place."""
+        for stage in self._stages:
+            self._loaded.append(stage)
+            yield self._loaded.popleft()
+        while self._loaded:
+            yield self._loaded.popleft()
+
+
 def load_filters(
-    builder: Builder, source: FilterSource, dx_channels: Range, contracted: Sequence[Contracted]
+    builder: Builder,
+    source: FilterSource,
+    dx_channels: Range,
+    contracted: tuple[Contracted, ...],
 ) -> Iterator[Staged]:
     """Load the matrices of some channels, stage by stage where they are to be turned."""
     rows = all_rows(source)
     if not source.turns and len(contracted[0]) > 1:
-        yield Staged(rows, _load_pair(builder, source, dx_channels, contracted[0]))
+        pair = _load_pair(builder, source, dx_channels, contracted[0])
+        yield Staged(dx_channels, contracted, rows, pair)
         return
     dy_channels = contracted[0][0][0], contracted[-1][-1][1]
     loader = _Loader(builder, source, dx_channels, dy_channels)
     for staged in loader.stages(rows) if source.turns else (rows,):
-        yield Staged(staged, loader.load(staged))
+        yield Staged(dx_channels, contracted, staged, loader.load(staged))
 
 
 def _load_pair(

@@ -152,7 +152,7 @@ class SlabPass:
         dy_windows = tuple(narrowed(builder, w) for w in summed if multiplies)
         by_side = {pack.dy_side: dy_windows, pack.x_side: pack.load(pack.x_side, x_need)}
         if self.dgrad is not None and pack.schedule.dx_last:
-            self.dgrad.load_ahead()
+            self.dgrad.load_ahead(pack.schedule.filters_ahead)
         notes = []
         if pending is not None:
             notes.append(f"Woven: {pending.title} is contracted meanwhile.")

@@ -63,9 +63,9 @@ class Occupancy:
         return self.windows + turned + (0 if self.is_single else self.filters)
 
     @property
-    def held_with_filters_ahead(self) -> int:
-        """Bytes where the only slab is woven, and all filters are loaded before they are turned."""
-        return self.windows + self.filters + self.loaded + max(self.rows, self.turned)
+    def held_with_late_filters(self) -> int:
+        """Bytes, but for filters as they are loaded, where these arrive while the only slab's dw is contracted."""
+        return self.windows + self.filters + max(self.rows, self.turned)
 
 
 @dataclass(frozen=True)

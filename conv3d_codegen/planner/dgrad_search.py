@@ -111,7 +111,7 @@ class DgradSearch:
             if (d.blocked or h.blocked) and self._fills(d, h):
                 yield (d, h, columns), 1
             for beside in SIDES:
-                if may_share(columns) and self._fits_beside(d, h, beside):
+                if may_share(columns, beside) and self._fits_beside(d, h, beside):
                     yield (d, h, columns), beside
 
     def _fits_beside(self, depth: DgradAxis, height: DgradAxis, beside: int) -> bool:

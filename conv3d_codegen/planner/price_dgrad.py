@@ -12,6 +12,7 @@ from conv3d_codegen.planner.blocks import BANK_COLUMNS, ceil_div
 from conv3d_codegen.planner.double_row import HALVES, most_pitch, rows_read
 from conv3d_codegen.planner.estimate import DgradCounts, Work, dgrad_boxes, dgrad_counts
 from conv3d_codegen.planner.price_groups import GroupPrices
+from conv3d_codegen.planner.schedule import STREAMED_TILES
 from conv3d_codegen.planner.side_taps import side_counts
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class DgradPrices(GroupPrices):
         if plan.filters_resident:
             filters = self.filter_work(plan, sizes, dy_block)
             return work + replace(filters, once=filters.instructions)
-        turns = ceil_div(tiles, 4 * in_blocks)
+        turns = ceil_div(tiles, STREAMED_TILES * in_blocks)
         return work + self.filter_work(plan, sizes, dy_block).times(turns)
 
     def _columns(self, plan: DgradPlan, counts: tuple[DgradCounts, ...], sizes: Sizes) -> int:

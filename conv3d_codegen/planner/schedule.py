@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 # Bytes per partition of filters that are loaded before they are turned; more of them follow in turn.
 STAGED_FILTERS = 48 * 1024
 
+STREAMED_TILES = 4  # of dx, in PSUM, that share filters which are turned for them alone
+
 ALONG_H = 2  # WgradPlan.pair_axis: H of (N, D, H, W)
 
 Side = Literal["wide", "narrow"]  # of geometry.Correlation: x and dy of an ordinary convolution
@@ -87,8 +89,8 @@ class WgradPlan:
     """dw = sum over positions of x · dy, positions on partitions.
 
     moving: the tensor whose channels stream as the moving operand; the other one's are the stationary columns.
-    stationary_axis: the axis whose taps shift the stationary tensor and lie beside its channels; the taps of all other
-        axes shift the moving tensor. None: all taps shift the moving tensor.
+    stationary_axis: the axis whose taps shift the stationary tensor, and lie beside its channels where these are few;
+        the taps of all other axes shift the moving tensor. None: all taps shift the moving tensor.
     lengths: positions of (N, D, H, W) that stay in the free dims of one partition; 0 means the slab's whole extent.
         The rest of each axis is spread over partitions.
     moving_block: channels of the moving tensor that are turned at a time.
@@ -132,7 +134,8 @@ class WgradPlan:
         )
         packed = ""
         if self.stationary_axis is not None:
-            packed = f", its taps along {'DHW'[self.stationary_axis]} beside its channels"
+            along = "DHW"[self.stationary_axis]
+            packed = f", shifted along {along}, by taps beside each other where columns are idle"
         if self.rows > 1:
             packed = f", {self.rows} of its rows beside its channels"
         return (
@@ -160,6 +163,7 @@ class Schedule:
     chains_per_pass: accumulations of dw that one pass over the slabs serves.
     woven: whether a slab is prepared while the one before is contracted; takes room for both.
     dx_last: whether the only slab's dx follows its dw, so that filters arrive meanwhile.
+    filters_ahead: bytes of them per partition that are loaded before dw is contracted.
     rolled: axes of (N, D, H, W) along which like slabs are iterations of a hardware loop.
     """
 
@@ -174,4 +178,5 @@ class Schedule:
     chains_per_pass: int
     woven: bool
     dx_last: bool = False
+    filters_ahead: int = 0
     rolled: tuple[int, ...] = ()

@@ -13,7 +13,7 @@ from conv3d_codegen.planner.candidates import Pricing
 from conv3d_codegen.planner.dgrad_search import DgradSearch, tile_for, whole_slab
 from conv3d_codegen.planner.model import Candidate
 from conv3d_codegen.planner.rolling import Rolled, can_roll, roll
-from conv3d_codegen.planner.schedule import Schedule, SlabPlan
+from conv3d_codegen.planner.schedule import STAGED_FILTERS, Schedule, SlabPlan
 from conv3d_codegen.planner.slab_grid import SlabGrid
 from conv3d_codegen.planner.wgrad_search import WgradSearch
 
@@ -291,7 +291,16 @@ class _Search:
         return found
 
     def _roomiest(self, schedule: Schedule, occupancy: Occupancy, chains: int) -> Scored | None:
-        """Weave and keep all sums if SBUF has the room; else do without the one, then cut the other in passes."""
+        """Weave and keep all sums if SBUF has the room; else do without the one, then cut the other in passes.
+
+        Where filters take long to arrive, the dx of the only slab comes last.
+        """
+        late = occupancy.held_with_late_filters
+        ahead = min(occupancy.loaded, int(self.sbuf_bytes) - late)
+        if occupancy.is_alone and ahead >= min(occupancy.loaded, STAGED_FILTERS):
+            last = replace(schedule, woven=True, chains_per_pass=chains, dx_last=True)
+            if self.pricing.waits_for_filters(last):
+                return self._scored(replace(last, filters_ahead=ahead), late + ahead)
         ways = [(True, 1), (False, 1)]
         if not occupancy.is_single:
             ways += [(False, passes) for passes in PASSES if passes <= chains] + [(False, chains)]
@@ -300,10 +309,6 @@ class _Search:
             sbuf = occupancy.held(woven=woven, chains=per_pass)
             if sbuf <= self.sbuf_bytes:
                 schedule = replace(schedule, woven=woven, chains_per_pass=per_pass)
-                if woven and occupancy.is_alone and self.pricing.waits_for_filters(schedule):
-                    sbuf_ahead = occupancy.held_with_filters_ahead
-                    if sbuf_ahead <= self.sbuf_bytes:
-                        return self._scored(replace(schedule, dx_last=True), sbuf_ahead)
                 return self._scored(schedule, sbuf)
         return None
 

@@ -25,15 +25,17 @@ Range = tuple[int, int]
 
 PARTITIONS = 128
 SIDES = (2, 4)  # taps that may lie side by side: on halves or on quarters of the partitions
+MOST_MATMULS = 3  # that share a tile, each with a PSUM bank of its own
 MOST_HALO = BANK_COLUMNS // 4  # columns of a tile that only some of its taps use
 
 
-def may_share(axis: DgradAxis) -> bool:
-    """Whether an axis has several taps that read dy's columns one by one, and not far apart."""
-    if axis.blocked or axis.step > 1 or len(axis.entries()) == 1:
+def may_share(axis: DgradAxis, beside: int) -> bool:
+    """Whether an axis has several taps, but not many, that read dy's columns one by one, and not far apart."""
+    taps = len(axis.entries())
+    if axis.blocked or axis.step > 1 or taps == 1:
         return False
     low, high = axis.deltas
-    return high - low <= MOST_HALO
+    return ceil_div(taps, beside) <= MOST_MATMULS and high - low <= MOST_HALO
 
 
 def side_blocks(axis: DgradAxis, low: int, high: int) -> Range:

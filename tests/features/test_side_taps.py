@@ -93,7 +93,8 @@ def test_tiles_leave_room_for_columns_that_some_taps_use() -> None:
 def test_counts_follow_the_taps() -> None:
     """Seven taps in two phases: two matmuls of a tile, and as many evictions as there are taps."""
     axis = dgrad_axis(CASES["two runs of taps, stride phases in both"].as_correlation().axes[2])
-    assert may_share(axis)
+    assert may_share(axis, 4)
+    assert not may_share(axis, 2), "each matmul takes a PSUM bank"
     blocks = side_blocks(axis, 0, 12)
     assert blocks == (1, 8)
     assert side_sources(axis, *blocks) == (-2, 8)
