@@ -92,13 +92,15 @@ class Builder:
         finally:
             section.items = items
 
-    def weave(self, first: list[Item], second: list[Item]) -> None:
+    def weave(self, first: list[Item], second: list[Item], *, lead: float = 0.0) -> None:
         """Append two independent streams, mixed so that both advance evenly in tensor engine time.
 
         Each stream keeps its order. The evictions of one hide behind the matmuls of the other.
+        lead: share of the first stream that comes before the second one starts.
         """
-        goal = _tensor_ns(first, self.target), _tensor_ns(second, self.target)
-        done = [0.0, 0.0]
+        total = _tensor_ns(first, self.target)
+        goal = (1 - lead) * total, _tensor_ns(second, self.target)
+        done = [-lead * total, 0.0]
         rest = deque(first), deque(second)
         while rest[0] and rest[1]:
             behind = done[1] * goal[0] < done[0] * goal[1]

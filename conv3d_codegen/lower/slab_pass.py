@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from conv3d_codegen.program.program import Item
 
 
+FIRST_LEAD = 0.5  # of the first slab's dx: what dw alone reads is still on its way
+
+
 @dataclass(frozen=True, slots=True)
 class Contraction:
     """A slab whose stationary tensor and first moving channels are turned, and whose dw is still to be contracted."""
@@ -183,7 +186,7 @@ class SlabPass:
             return None
         with builder.captured() as preparing:
             builder.sections[-1].items += filters
-            builder.weave(dx, turning)
+            builder.weave(dx, turning, lead=FIRST_LEAD if pending is None else 0.0)
         contracted: list[Item] = []
         if pending is not None:
             with builder.captured() as contracted:

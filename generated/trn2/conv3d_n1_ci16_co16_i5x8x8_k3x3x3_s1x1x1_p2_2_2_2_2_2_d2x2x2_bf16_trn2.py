@@ -164,23 +164,41 @@ def conv3d_n1_ci16_co16_i5x8x8_k3x3x3_s1x1x1_p2_2_2_2_2_2_d2x2x2_bf16_trn2(dy, x
         moving=dy_win_0[0:16, 0, 0:5, 0:8, 0:12],
         accumulate=False,
     )
-    stat_t_0 = nl.ndarray((64, 1, 8, 3, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="stat_t_0")
-    t_ps_0 = nl.ndarray((64, 1, 3, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_0")
-    nisa.nc_transpose(dst=t_ps_0[0:64, 0, 0, 0:128], data=x_win_0[0:128, 0, 0, 0:8, 0:8], engine=nisa.engine.tensor)
-    nisa.nc_transpose(dst=t_ps_0[0:64, 0, 1, 0:128], data=x_win_0[0:128, 0, 0, 2:10, 0:8], engine=nisa.engine.tensor)
     nisa.nc_matmul(
         dst=dx_ps_0[0:96, 0:3, 0:6, 0:12],
         stationary=w_turned_0_view[0:16, 0:96],
         moving=dy_win_0[0:16, 0, 2:5, 2:8, 0:12],
         accumulate=True,
     )
-    nisa.nc_transpose(dst=t_ps_0[0:64, 0, 2, 0:128], data=x_win_0[0:128, 0, 0, 4:12, 0:8], engine=nisa.engine.tensor)
     nisa.nc_matmul(
         dst=dx_ps_0[0:96, 0:3, 0:8, 0:12],
         stationary=w_turned_0_view[0:16, 96:192],
         moving=dy_win_0[0:16, 0, 2:5, 0:8, 0:12],
         accumulate=True,
     )
+    nisa.nc_matmul(
+        dst=dx_ps_0[0:96, 0:3, 2:8, 0:12],
+        stationary=w_turned_0_view[0:16, 192:288],
+        moving=dy_win_0[0:16, 0, 2:5, 0:6, 0:12],
+        accumulate=True,
+    )
+    nisa.nc_matmul(
+        dst=dx_ps_0[0:96, 0:5, 0:6, 0:12],
+        stationary=w_turned_0_view[0:16, 288:384],
+        moving=dy_win_0[0:16, 0, 0:5, 2:8, 0:12],
+        accumulate=True,
+    )
+    stat_t_0 = nl.ndarray((64, 1, 8, 3, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="stat_t_0")
+    t_ps_0 = nl.ndarray((64, 1, 3, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_0")
+    nisa.nc_transpose(dst=t_ps_0[0:64, 0, 0, 0:128], data=x_win_0[0:128, 0, 0, 0:8, 0:8], engine=nisa.engine.tensor)
+    nisa.nc_transpose(dst=t_ps_0[0:64, 0, 1, 0:128], data=x_win_0[0:128, 0, 0, 2:10, 0:8], engine=nisa.engine.tensor)
+    nisa.nc_matmul(
+        dst=dx_ps_0[0:96, 0:5, 2:8, 0:12],
+        stationary=w_turned_0_view[0:16, 480:576],
+        moving=dy_win_0[0:16, 0, 0:5, 0:6, 0:12],
+        accumulate=True,
+    )
+    nisa.nc_transpose(dst=t_ps_0[0:64, 0, 2, 0:128], data=x_win_0[0:128, 0, 0, 4:12, 0:8], engine=nisa.engine.tensor)
     nisa.tensor_copy(dst=stat_t_0[0:64, 0, 0:1, 0:3, 0:16], src=t_ps_0[0:64, 0:1, 0:3, 0:16], engine=nisa.engine.scalar)
     nisa.tensor_copy(
         dst=stat_t_0[0:64, 0, 1:2, 0:3, 0:16],
@@ -223,18 +241,12 @@ def conv3d_n1_ci16_co16_i5x8x8_k3x3x3_s1x1x1_p2_2_2_2_2_2_d2x2x2_bf16_trn2(dy, x
     t_ps_1 = nl.ndarray((64, 5, 1, 16), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_1")
     nisa.nc_transpose(dst=t_ps_1[0:64, 0, 0, 0:16], data=dy_win_0[0:16, 0, 0, 0:8, 0:8], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:64, 1, 0, 0:16], data=dy_win_0[0:16, 0, 1, 0:8, 0:8], engine=nisa.engine.tensor)
-    nisa.nc_matmul(
-        dst=dx_ps_0[0:96, 0:3, 2:8, 0:12],
-        stationary=w_turned_0_view[0:16, 192:288],
-        moving=dy_win_0[0:16, 0, 2:5, 0:6, 0:12],
-        accumulate=True,
-    )
     nisa.nc_transpose(dst=t_ps_1[0:64, 2, 0, 0:16], data=dy_win_0[0:16, 0, 2, 0:8, 0:8], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:64, 3, 0, 0:16], data=dy_win_0[0:16, 0, 3, 0:8, 0:8], engine=nisa.engine.tensor)
     nisa.nc_matmul(
-        dst=dx_ps_0[0:96, 0:5, 0:6, 0:12],
-        stationary=w_turned_0_view[0:16, 288:384],
-        moving=dy_win_0[0:16, 0, 0:5, 2:8, 0:12],
+        dst=dx_ps_0[0:96, 2:5, 0:6, 0:12],
+        stationary=w_turned_0_view[0:16, 576:672],
+        moving=dy_win_0[0:16, 0, 0:3, 2:8, 0:12],
         accumulate=True,
     )
     nisa.nc_transpose(dst=t_ps_1[0:64, 4, 0, 0:16], data=dy_win_0[0:16, 0, 4, 0:8, 0:8], engine=nisa.engine.tensor)
@@ -243,38 +255,26 @@ def conv3d_n1_ci16_co16_i5x8x8_k3x3x3_s1x1x1_p2_2_2_2_2_2_d2x2x2_bf16_trn2(dy, x
     nisa.nc_transpose(dst=t_ps_2[0:64, 0, 0, 0:16], data=dy_win_0[0:16, 0, 0, 0:8, 2:10], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_2[0:64, 1, 0, 0:16], data=dy_win_0[0:16, 0, 1, 0:8, 2:10], engine=nisa.engine.tensor)
     nisa.nc_matmul(
-        dst=dx_ps_0[0:96, 0:5, 2:8, 0:12],
-        stationary=w_turned_0_view[0:16, 480:576],
-        moving=dy_win_0[0:16, 0, 0:5, 0:6, 0:12],
-        accumulate=True,
-    )
-    nisa.nc_transpose(dst=t_ps_2[0:64, 2, 0, 0:16], data=dy_win_0[0:16, 0, 2, 0:8, 2:10], engine=nisa.engine.tensor)
-    nisa.nc_transpose(dst=t_ps_2[0:64, 3, 0, 0:16], data=dy_win_0[0:16, 0, 3, 0:8, 2:10], engine=nisa.engine.tensor)
-    nisa.nc_transpose(dst=t_ps_2[0:64, 4, 0, 0:16], data=dy_win_0[0:16, 0, 4, 0:8, 2:10], engine=nisa.engine.tensor)
-    nisa.nc_matmul(
-        dst=dx_ps_0[0:96, 2:5, 0:6, 0:12],
-        stationary=w_turned_0_view[0:16, 576:672],
-        moving=dy_win_0[0:16, 0, 0:3, 2:8, 0:12],
-        accumulate=True,
-    )
-    nisa.tensor_copy(dst=mov_t_0[0:64, 1, 2:7, 0:1, 0:16], src=t_ps_2, engine=nisa.engine.scalar)
-    t_ps_3 = nl.ndarray((64, 5, 1, 16), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_3")
-    nisa.nc_transpose(dst=t_ps_3[0:64, 0, 0, 0:16], data=dy_win_0[0:16, 0, 0, 0:8, 4:12], engine=nisa.engine.tensor)
-    nisa.nc_matmul(
         dst=dx_ps_0[0:96, 2:5, 0:8, 0:12],
         stationary=w_turned_0_view[0:16, 672:768],
         moving=dy_win_0[0:16, 0, 0:3, 0:8, 0:12],
         accumulate=True,
     )
+    nisa.nc_transpose(dst=t_ps_2[0:64, 2, 0, 0:16], data=dy_win_0[0:16, 0, 2, 0:8, 2:10], engine=nisa.engine.tensor)
+    nisa.nc_transpose(dst=t_ps_2[0:64, 3, 0, 0:16], data=dy_win_0[0:16, 0, 3, 0:8, 2:10], engine=nisa.engine.tensor)
+    nisa.nc_transpose(dst=t_ps_2[0:64, 4, 0, 0:16], data=dy_win_0[0:16, 0, 4, 0:8, 2:10], engine=nisa.engine.tensor)
+    nisa.tensor_copy(dst=mov_t_0[0:64, 1, 2:7, 0:1, 0:16], src=t_ps_2, engine=nisa.engine.scalar)
+    t_ps_3 = nl.ndarray((64, 5, 1, 16), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_3")
+    nisa.nc_transpose(dst=t_ps_3[0:64, 0, 0, 0:16], data=dy_win_0[0:16, 0, 0, 0:8, 4:12], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_3[0:64, 1, 0, 0:16], data=dy_win_0[0:16, 0, 1, 0:8, 4:12], engine=nisa.engine.tensor)
-    nisa.nc_transpose(dst=t_ps_3[0:64, 2, 0, 0:16], data=dy_win_0[0:16, 0, 2, 0:8, 4:12], engine=nisa.engine.tensor)
-    nisa.nc_transpose(dst=t_ps_3[0:64, 3, 0, 0:16], data=dy_win_0[0:16, 0, 3, 0:8, 4:12], engine=nisa.engine.tensor)
     nisa.nc_matmul(
         dst=dx_ps_0[0:96, 2:5, 2:8, 0:12],
         stationary=w_turned_0_view[0:16, 768:864],
         moving=dy_win_0[0:16, 0, 0:3, 0:6, 0:12],
         accumulate=True,
     )
+    nisa.nc_transpose(dst=t_ps_3[0:64, 2, 0, 0:16], data=dy_win_0[0:16, 0, 2, 0:8, 4:12], engine=nisa.engine.tensor)
+    nisa.nc_transpose(dst=t_ps_3[0:64, 3, 0, 0:16], data=dy_win_0[0:16, 0, 3, 0:8, 4:12], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_3[0:64, 4, 0, 0:16], data=dy_win_0[0:16, 0, 4, 0:8, 4:12], engine=nisa.engine.tensor)
     dx_sum_0 = nl.ndarray((128, 5, 8, 8), dtype=nl.float32, buffer=nl.sbuf, name="dx_sum_0")
     nisa.tensor_copy(dst=dx_sum_0[32:48, 0:5, 0:8, 0:8], src=dx_ps_0[0:16, 0:5, 0:8, 4:12], engine=nisa.engine.scalar)

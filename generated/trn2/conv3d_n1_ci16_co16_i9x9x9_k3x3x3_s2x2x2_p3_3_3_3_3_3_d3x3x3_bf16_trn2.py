@@ -51,7 +51,7 @@ Tiling
     dw: positions per partition N all, D 1, H 1, W 1; the rest of each axis lies on partitions
 
 Memory
-    SBUF peak 12132 of 212984 bytes per partition, PSUM peak 3 of 8 banks
+    SBUF peak 11556 of 212984 bytes per partition, PSUM peak 3 of 8 banks
     role       memory  buffers  largest              dtype  B/partition
     zero_w     sbuf    1        [1, 128]             bf16   256
     zero_x     sbuf    3        [1, 4, 5, 8]         bf16   320
@@ -63,10 +63,10 @@ Memory
     db_part    sbuf    1        [16, 1]              fp32   4
     dx_out     sbuf    1        [16, 1, 9, 9, 9]     bf16   1458
     dx_ps      psum    4        [96, 5, 5, 8]        fp32   800
+    dx_sum     sbuf    4        [128, 5, 5, 4]       fp32   400
     stat_t     sbuf    1        [125, 1, 1, 1, 16]   bf16   32
     t_ps       psum    10       [125, 3, 3, 16]      bf16   288
     mov_t      sbuf    1        [125, 3, 3, 3, 16]   bf16   864
-    dx_sum     sbuf    4        [128, 5, 5, 4]       fp32   400
     dw_ps      psum    3        [16, 3, 3, 16]       fp32   576
     dw_out     sbuf    3        [16, 9, 16]          bf16   288
     dw_turned  sbuf    6        [128, 1, 16]         bf16   32
@@ -176,32 +176,11 @@ def conv3d_n1_ci16_co16_i9x9x9_k3x3x3_s2x2x2_p3_3_3_3_3_3_d3x3x3_bf16_trn2(dy, x
     # dx_ps_0: dx of sample 0, d 1 to 7 by 2, h 1 to 7 by 2, w blocks -2 to 5, from channels 0 to 15 of dy
     # no single tap covers this tile: open it with 0 · 0
     nisa.nc_matmul(dst=dx_ps_0, stationary=zero_w_0[0:1, 0:96], moving=zero_x_0, accumulate=False)
-    stat_t_0 = nl.ndarray((125, 1, 1, 1, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="stat_t_0")
-    t_ps_0 = nl.ndarray((125, 1, 1, 16), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_0")
-    nisa.nc_transpose(dst=t_ps_0[0:125, 0, 0, 0:16], data=dy_win_0[0:16, 0, 0:5, 0:5, 2:7], engine=nisa.engine.tensor)
-    nisa.tensor_copy(dst=stat_t_0[0:125, 0, 0:1, 0:1, 0:16], src=t_ps_0, engine=nisa.engine.scalar)
-    mov_t_0 = nl.ndarray((125, 3, 3, 3, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="mov_t_0")
-    t_ps_1 = nl.ndarray((125, 3, 3, 16), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_1")
-    nisa.nc_transpose(
-        dst=t_ps_1[0:125, 0, 0, 0:16],
-        data=x_win_0[0:16, 0, 0:9:2, 0:9:2, 0:9:2],
-        engine=nisa.engine.tensor,
-    )
-    nisa.nc_transpose(
-        dst=t_ps_1[0:125, 0, 1, 0:16],
-        data=x_win_0[0:16, 0, 0:9:2, 3:12:2, 0:9:2],
-        engine=nisa.engine.tensor,
-    )
     nisa.nc_matmul(
         dst=dx_ps_0[0:96, 0:3, 0:3, 0:8],
         stationary=w_turned_0_view[0:16, 0:96],
         moving=dy_win_0[0:16, 0, 2:5, 2:5, 0:8],
         accumulate=True,
-    )
-    nisa.nc_transpose(
-        dst=t_ps_1[0:125, 0, 2, 0:16],
-        data=x_win_0[0:16, 0, 0:9:2, 6:15:2, 0:9:2],
-        engine=nisa.engine.tensor,
     )
     nisa.nc_matmul(
         dst=dx_ps_0[0:96, 0:3, 1:4, 0:8],
@@ -209,42 +188,17 @@ def conv3d_n1_ci16_co16_i9x9x9_k3x3x3_s2x2x2_p3_3_3_3_3_3_d3x3x3_bf16_trn2(dy, x
         moving=dy_win_0[0:16, 0, 2:5, 0:3, 0:8],
         accumulate=True,
     )
-    nisa.nc_transpose(
-        dst=t_ps_1[0:125, 1, 0, 0:16],
-        data=x_win_0[0:16, 0, 3:12:2, 0:9:2, 0:9:2],
-        engine=nisa.engine.tensor,
-    )
-    nisa.nc_transpose(
-        dst=t_ps_1[0:125, 1, 1, 0:16],
-        data=x_win_0[0:16, 0, 3:12:2, 3:12:2, 0:9:2],
-        engine=nisa.engine.tensor,
-    )
     nisa.nc_matmul(
         dst=dx_ps_0[0:96, 1:4, 0:3, 0:8],
         stationary=w_turned_0_view[0:16, 576:672],
         moving=dy_win_0[0:16, 0, 0:3, 2:5, 0:8],
         accumulate=True,
     )
-    nisa.nc_transpose(
-        dst=t_ps_1[0:125, 1, 2, 0:16],
-        data=x_win_0[0:16, 0, 3:12:2, 6:15:2, 0:9:2],
-        engine=nisa.engine.tensor,
-    )
     nisa.nc_matmul(
         dst=dx_ps_0[0:96, 1:4, 1:4, 0:8],
         stationary=w_turned_0_view[0:16, 768:864],
         moving=dy_win_0[0:16, 0, 0:3, 0:3, 0:8],
         accumulate=True,
-    )
-    nisa.nc_transpose(
-        dst=t_ps_1[0:125, 2, 0, 0:16],
-        data=x_win_0[0:16, 0, 6:15:2, 0:9:2, 0:9:2],
-        engine=nisa.engine.tensor,
-    )
-    nisa.nc_transpose(
-        dst=t_ps_1[0:125, 2, 1, 0:16],
-        data=x_win_0[0:16, 0, 6:15:2, 3:12:2, 0:9:2],
-        engine=nisa.engine.tensor,
     )
     dx_sum_0 = nl.ndarray((128, 4, 4, 4), dtype=nl.float32, buffer=nl.sbuf, name="dx_sum_0")
     nisa.tensor_copy(dst=dx_sum_0[64:80, 0:4, 0:4, 0:4], src=dx_ps_0[0:16, 0:4, 0:4, 4:8], engine=nisa.engine.scalar)
@@ -265,38 +219,11 @@ def conv3d_n1_ci16_co16_i9x9x9_k3x3x3_s2x2x2_p3_3_3_3_3_3_d3x3x3_bf16_trn2(dy, x
     # dx_ps_1: dx of sample 0, d 1 to 7 by 2, h 0 to 8 by 2, w blocks -2 to 5, from channels 0 to 15 of dy
     # no single tap covers this tile: open it with 0 · 0
     nisa.nc_matmul(dst=dx_ps_1, stationary=zero_w_0[0:1, 0:96], moving=zero_x_1, accumulate=False)
-    nisa.nc_transpose(
-        dst=t_ps_1[0:125, 2, 2, 0:16],
-        data=x_win_0[0:16, 0, 6:15:2, 6:15:2, 0:9:2],
-        engine=nisa.engine.tensor,
-    )
-    nisa.tensor_copy(dst=mov_t_0[0:125, 0, 0:3, 0:3, 0:16], src=t_ps_1, engine=nisa.engine.scalar)
-    t_ps_2 = nl.ndarray((125, 3, 3, 16), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_2")
-    nisa.nc_transpose(
-        dst=t_ps_2[0:125, 0, 0, 0:16],
-        data=x_win_0[0:16, 0, 0:9:2, 0:9:2, 3:12:2],
-        engine=nisa.engine.tensor,
-    )
-    nisa.nc_transpose(
-        dst=t_ps_2[0:125, 0, 1, 0:16],
-        data=x_win_0[0:16, 0, 0:9:2, 3:12:2, 3:12:2],
-        engine=nisa.engine.tensor,
-    )
     nisa.nc_matmul(
         dst=dx_ps_1[0:96, 0:3, 0:5, 0:8],
         stationary=w_turned_0_view[0:16, 96:192],
         moving=dy_win_0[0:16, 0, 2:5, 0:5, 0:8],
         accumulate=True,
-    )
-    nisa.nc_transpose(
-        dst=t_ps_2[0:125, 0, 2, 0:16],
-        data=x_win_0[0:16, 0, 0:9:2, 6:15:2, 3:12:2],
-        engine=nisa.engine.tensor,
-    )
-    nisa.nc_transpose(
-        dst=t_ps_2[0:125, 1, 0, 0:16],
-        data=x_win_0[0:16, 0, 3:12:2, 0:9:2, 3:12:2],
-        engine=nisa.engine.tensor,
     )
     nisa.nc_matmul(
         dst=dx_ps_1[0:96, 1:4, 0:5, 0:8],
@@ -304,19 +231,30 @@ def conv3d_n1_ci16_co16_i9x9x9_k3x3x3_s2x2x2_p3_3_3_3_3_3_d3x3x3_bf16_trn2(dy, x
         moving=dy_win_0[0:16, 0, 0:3, 0:5, 0:8],
         accumulate=True,
     )
+    stat_t_0 = nl.ndarray((125, 1, 1, 1, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="stat_t_0")
+    t_ps_0 = nl.ndarray((125, 1, 1, 16), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_0")
+    nisa.nc_transpose(dst=t_ps_0[0:125, 0, 0, 0:16], data=dy_win_0[0:16, 0, 0:5, 0:5, 2:7], engine=nisa.engine.tensor)
+    nisa.tensor_copy(dst=stat_t_0[0:125, 0, 0:1, 0:1, 0:16], src=t_ps_0, engine=nisa.engine.scalar)
+    mov_t_0 = nl.ndarray((125, 3, 3, 3, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="mov_t_0")
+    t_ps_1 = nl.ndarray((125, 3, 3, 16), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_1")
     nisa.nc_transpose(
-        dst=t_ps_2[0:125, 1, 1, 0:16],
-        data=x_win_0[0:16, 0, 3:12:2, 3:12:2, 3:12:2],
+        dst=t_ps_1[0:125, 0, 0, 0:16],
+        data=x_win_0[0:16, 0, 0:9:2, 0:9:2, 0:9:2],
         engine=nisa.engine.tensor,
     )
     nisa.nc_transpose(
-        dst=t_ps_2[0:125, 1, 2, 0:16],
-        data=x_win_0[0:16, 0, 3:12:2, 6:15:2, 3:12:2],
+        dst=t_ps_1[0:125, 0, 1, 0:16],
+        data=x_win_0[0:16, 0, 0:9:2, 3:12:2, 0:9:2],
         engine=nisa.engine.tensor,
     )
     nisa.nc_transpose(
-        dst=t_ps_2[0:125, 2, 0, 0:16],
-        data=x_win_0[0:16, 0, 6:15:2, 0:9:2, 3:12:2],
+        dst=t_ps_1[0:125, 0, 2, 0:16],
+        data=x_win_0[0:16, 0, 0:9:2, 6:15:2, 0:9:2],
+        engine=nisa.engine.tensor,
+    )
+    nisa.nc_transpose(
+        dst=t_ps_1[0:125, 1, 0, 0:16],
+        data=x_win_0[0:16, 0, 3:12:2, 0:9:2, 0:9:2],
         engine=nisa.engine.tensor,
     )
     dx_sum_1 = nl.ndarray((128, 4, 5, 4), dtype=nl.float32, buffer=nl.sbuf, name="dx_sum_1")
@@ -338,6 +276,80 @@ def conv3d_n1_ci16_co16_i9x9x9_k3x3x3_s2x2x2_p3_3_3_3_3_3_d3x3x3_bf16_trn2(dy, x
     # no single tap covers this tile: open it with 0 · 0
     nisa.nc_matmul(dst=dx_ps_2, stationary=zero_w_0[0:1, 0:96], moving=zero_x_2, accumulate=False)
     nisa.nc_transpose(
+        dst=t_ps_1[0:125, 1, 1, 0:16],
+        data=x_win_0[0:16, 0, 3:12:2, 3:12:2, 0:9:2],
+        engine=nisa.engine.tensor,
+    )
+    nisa.nc_transpose(
+        dst=t_ps_1[0:125, 1, 2, 0:16],
+        data=x_win_0[0:16, 0, 3:12:2, 6:15:2, 0:9:2],
+        engine=nisa.engine.tensor,
+    )
+    nisa.nc_transpose(
+        dst=t_ps_1[0:125, 2, 0, 0:16],
+        data=x_win_0[0:16, 0, 6:15:2, 0:9:2, 0:9:2],
+        engine=nisa.engine.tensor,
+    )
+    nisa.nc_transpose(
+        dst=t_ps_1[0:125, 2, 1, 0:16],
+        data=x_win_0[0:16, 0, 6:15:2, 3:12:2, 0:9:2],
+        engine=nisa.engine.tensor,
+    )
+    nisa.nc_transpose(
+        dst=t_ps_1[0:125, 2, 2, 0:16],
+        data=x_win_0[0:16, 0, 6:15:2, 6:15:2, 0:9:2],
+        engine=nisa.engine.tensor,
+    )
+    nisa.tensor_copy(dst=mov_t_0[0:125, 0, 0:3, 0:3, 0:16], src=t_ps_1, engine=nisa.engine.scalar)
+    t_ps_2 = nl.ndarray((125, 3, 3, 16), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_2")
+    nisa.nc_transpose(
+        dst=t_ps_2[0:125, 0, 0, 0:16],
+        data=x_win_0[0:16, 0, 0:9:2, 0:9:2, 3:12:2],
+        engine=nisa.engine.tensor,
+    )
+    nisa.nc_matmul(
+        dst=dx_ps_2[0:96, 0:5, 0:3, 0:8],
+        stationary=w_turned_0_view[0:16, 288:384],
+        moving=dy_win_0[0:16, 0, 0:5, 2:5, 0:8],
+        accumulate=True,
+    )
+    nisa.nc_transpose(
+        dst=t_ps_2[0:125, 0, 1, 0:16],
+        data=x_win_0[0:16, 0, 0:9:2, 3:12:2, 3:12:2],
+        engine=nisa.engine.tensor,
+    )
+    nisa.nc_transpose(
+        dst=t_ps_2[0:125, 0, 2, 0:16],
+        data=x_win_0[0:16, 0, 0:9:2, 6:15:2, 3:12:2],
+        engine=nisa.engine.tensor,
+    )
+    nisa.nc_transpose(
+        dst=t_ps_2[0:125, 1, 0, 0:16],
+        data=x_win_0[0:16, 0, 3:12:2, 0:9:2, 3:12:2],
+        engine=nisa.engine.tensor,
+    )
+    nisa.nc_transpose(
+        dst=t_ps_2[0:125, 1, 1, 0:16],
+        data=x_win_0[0:16, 0, 3:12:2, 3:12:2, 3:12:2],
+        engine=nisa.engine.tensor,
+    )
+    nisa.nc_transpose(
+        dst=t_ps_2[0:125, 1, 2, 0:16],
+        data=x_win_0[0:16, 0, 3:12:2, 6:15:2, 3:12:2],
+        engine=nisa.engine.tensor,
+    )
+    nisa.nc_matmul(
+        dst=dx_ps_2[0:96, 0:5, 1:4, 0:8],
+        stationary=w_turned_0_view[0:16, 480:576],
+        moving=dy_win_0[0:16, 0, 0:5, 0:3, 0:8],
+        accumulate=True,
+    )
+    nisa.nc_transpose(
+        dst=t_ps_2[0:125, 2, 0, 0:16],
+        data=x_win_0[0:16, 0, 6:15:2, 0:9:2, 3:12:2],
+        engine=nisa.engine.tensor,
+    )
+    nisa.nc_transpose(
         dst=t_ps_2[0:125, 2, 1, 0:16],
         data=x_win_0[0:16, 0, 6:15:2, 3:12:2, 3:12:2],
         engine=nisa.engine.tensor,
@@ -354,41 +366,9 @@ def conv3d_n1_ci16_co16_i9x9x9_k3x3x3_s2x2x2_p3_3_3_3_3_3_d3x3x3_bf16_trn2(dy, x
         data=x_win_0[0:16, 0, 0:9:2, 0:9:2, 6:15:2],
         engine=nisa.engine.tensor,
     )
-    nisa.nc_matmul(
-        dst=dx_ps_2[0:96, 0:5, 0:3, 0:8],
-        stationary=w_turned_0_view[0:16, 288:384],
-        moving=dy_win_0[0:16, 0, 0:5, 2:5, 0:8],
-        accumulate=True,
-    )
     nisa.nc_transpose(
         dst=t_ps_3[0:125, 0, 1, 0:16],
         data=x_win_0[0:16, 0, 0:9:2, 3:12:2, 6:15:2],
-        engine=nisa.engine.tensor,
-    )
-    nisa.nc_transpose(
-        dst=t_ps_3[0:125, 0, 2, 0:16],
-        data=x_win_0[0:16, 0, 0:9:2, 6:15:2, 6:15:2],
-        engine=nisa.engine.tensor,
-    )
-    nisa.nc_matmul(
-        dst=dx_ps_2[0:96, 0:5, 1:4, 0:8],
-        stationary=w_turned_0_view[0:16, 480:576],
-        moving=dy_win_0[0:16, 0, 0:5, 0:3, 0:8],
-        accumulate=True,
-    )
-    nisa.nc_transpose(
-        dst=t_ps_3[0:125, 1, 0, 0:16],
-        data=x_win_0[0:16, 0, 3:12:2, 0:9:2, 6:15:2],
-        engine=nisa.engine.tensor,
-    )
-    nisa.nc_transpose(
-        dst=t_ps_3[0:125, 1, 1, 0:16],
-        data=x_win_0[0:16, 0, 3:12:2, 3:12:2, 6:15:2],
-        engine=nisa.engine.tensor,
-    )
-    nisa.nc_transpose(
-        dst=t_ps_3[0:125, 1, 2, 0:16],
-        data=x_win_0[0:16, 0, 3:12:2, 6:15:2, 6:15:2],
         engine=nisa.engine.tensor,
     )
     dx_sum_2 = nl.ndarray((128, 5, 4, 4), dtype=nl.float32, buffer=nl.sbuf, name="dx_sum_2")
@@ -412,6 +392,26 @@ def conv3d_n1_ci16_co16_i9x9x9_k3x3x3_s2x2x2_p3_3_3_3_3_3_d3x3x3_bf16_trn2(dy, x
         stationary=w_turned_0_view[0:16, 384:480],
         moving=dy_win_0[0:16, 0, 0:5, 0:5, 0:8],
         accumulate=False,
+    )
+    nisa.nc_transpose(
+        dst=t_ps_3[0:125, 0, 2, 0:16],
+        data=x_win_0[0:16, 0, 0:9:2, 6:15:2, 6:15:2],
+        engine=nisa.engine.tensor,
+    )
+    nisa.nc_transpose(
+        dst=t_ps_3[0:125, 1, 0, 0:16],
+        data=x_win_0[0:16, 0, 3:12:2, 0:9:2, 6:15:2],
+        engine=nisa.engine.tensor,
+    )
+    nisa.nc_transpose(
+        dst=t_ps_3[0:125, 1, 1, 0:16],
+        data=x_win_0[0:16, 0, 3:12:2, 3:12:2, 6:15:2],
+        engine=nisa.engine.tensor,
+    )
+    nisa.nc_transpose(
+        dst=t_ps_3[0:125, 1, 2, 0:16],
+        data=x_win_0[0:16, 0, 3:12:2, 6:15:2, 6:15:2],
+        engine=nisa.engine.tensor,
     )
     nisa.nc_transpose(
         dst=t_ps_3[0:125, 2, 0, 0:16],

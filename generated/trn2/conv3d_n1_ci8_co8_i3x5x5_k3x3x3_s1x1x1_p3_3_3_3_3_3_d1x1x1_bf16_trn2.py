@@ -163,29 +163,47 @@ def conv3d_n1_ci8_co8_i3x5x5_k3x3x3_s1x1x1_p3_3_3_3_3_3_d1x1x1_bf16_trn2(dy, x_i
         moving=dy_win_0[0:8, 0, 3:6, 3:8, 1:8],
         accumulate=False,
     )
-    stat_t_0 = nl.ndarray((81, 1, 5, 1, 8), dtype=nl.bfloat16, buffer=nl.sbuf, name="stat_t_0")
-    t_ps_0 = nl.ndarray((81, 5, 1, 8), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_0")
-    nisa.nc_transpose(dst=t_ps_0[0:81, 0, 0, 0:8], data=dy_win_0[0:8, 0, 1, 0:9, 0:9], engine=nisa.engine.tensor)
-    nisa.nc_transpose(dst=t_ps_0[0:81, 1, 0, 0:8], data=dy_win_0[0:8, 0, 2, 0:9, 0:9], engine=nisa.engine.tensor)
     nisa.nc_matmul(
         dst=dx_ps_0,
         stationary=w_turned_0_view[0:8, 96:192],
         moving=dy_win_0[0:8, 0, 3:6, 2:7, 1:8],
         accumulate=True,
     )
-    nisa.nc_transpose(dst=t_ps_0[0:81, 2, 0, 0:8], data=dy_win_0[0:8, 0, 3, 0:9, 0:9], engine=nisa.engine.tensor)
-    nisa.nc_transpose(dst=t_ps_0[0:81, 3, 0, 0:8], data=dy_win_0[0:8, 0, 4, 0:9, 0:9], engine=nisa.engine.tensor)
     nisa.nc_matmul(
         dst=dx_ps_0,
         stationary=w_turned_0_view[0:8, 192:288],
         moving=dy_win_0[0:8, 0, 3:6, 1:6, 1:8],
         accumulate=True,
     )
-    nisa.nc_transpose(dst=t_ps_0[0:81, 4, 0, 0:8], data=dy_win_0[0:8, 0, 5, 0:9, 0:9], engine=nisa.engine.tensor)
     nisa.nc_matmul(
         dst=dx_ps_0,
         stationary=w_turned_0_view[0:8, 288:384],
         moving=dy_win_0[0:8, 0, 2:5, 3:8, 1:8],
+        accumulate=True,
+    )
+    nisa.nc_matmul(
+        dst=dx_ps_0,
+        stationary=w_turned_0_view[0:8, 384:480],
+        moving=dy_win_0[0:8, 0, 2:5, 2:7, 1:8],
+        accumulate=True,
+    )
+    stat_t_0 = nl.ndarray((81, 1, 5, 1, 8), dtype=nl.bfloat16, buffer=nl.sbuf, name="stat_t_0")
+    t_ps_0 = nl.ndarray((81, 5, 1, 8), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_0")
+    nisa.nc_transpose(dst=t_ps_0[0:81, 0, 0, 0:8], data=dy_win_0[0:8, 0, 1, 0:9, 0:9], engine=nisa.engine.tensor)
+    nisa.nc_transpose(dst=t_ps_0[0:81, 1, 0, 0:8], data=dy_win_0[0:8, 0, 2, 0:9, 0:9], engine=nisa.engine.tensor)
+    nisa.nc_matmul(
+        dst=dx_ps_0,
+        stationary=w_turned_0_view[0:8, 480:576],
+        moving=dy_win_0[0:8, 0, 2:5, 1:6, 1:8],
+        accumulate=True,
+    )
+    nisa.nc_transpose(dst=t_ps_0[0:81, 2, 0, 0:8], data=dy_win_0[0:8, 0, 3, 0:9, 0:9], engine=nisa.engine.tensor)
+    nisa.nc_transpose(dst=t_ps_0[0:81, 3, 0, 0:8], data=dy_win_0[0:8, 0, 4, 0:9, 0:9], engine=nisa.engine.tensor)
+    nisa.nc_transpose(dst=t_ps_0[0:81, 4, 0, 0:8], data=dy_win_0[0:8, 0, 5, 0:9, 0:9], engine=nisa.engine.tensor)
+    nisa.nc_matmul(
+        dst=dx_ps_0,
+        stationary=w_turned_0_view[0:8, 576:672],
+        moving=dy_win_0[0:8, 0, 1:4, 3:8, 1:8],
         accumulate=True,
     )
     nisa.tensor_copy(dst=stat_t_0[0:81, 0, 0:5, 0:1, 0:8], src=t_ps_0, engine=nisa.engine.scalar)
@@ -193,42 +211,24 @@ def conv3d_n1_ci8_co8_i3x5x5_k3x3x3_s1x1x1_p3_3_3_3_3_3_d1x1x1_bf16_trn2(dy, x_i
     t_ps_1 = nl.ndarray((81, 3, 3, 32), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_1")
     nisa.nc_transpose(dst=t_ps_1[0:81, 0, 0, 0:32], data=x_win_0[0:32, 0, 0, 0:9, 0:9], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:81, 0, 1, 0:32], data=x_win_0[0:32, 0, 0, 1:10, 0:9], engine=nisa.engine.tensor)
-    nisa.nc_matmul(
-        dst=dx_ps_0,
-        stationary=w_turned_0_view[0:8, 384:480],
-        moving=dy_win_0[0:8, 0, 2:5, 2:7, 1:8],
-        accumulate=True,
-    )
     nisa.nc_transpose(dst=t_ps_1[0:81, 0, 2, 0:32], data=x_win_0[0:32, 0, 0, 2:11, 0:9], engine=nisa.engine.tensor)
-    nisa.nc_matmul(
-        dst=dx_ps_0,
-        stationary=w_turned_0_view[0:8, 480:576],
-        moving=dy_win_0[0:8, 0, 2:5, 1:6, 1:8],
-        accumulate=True,
-    )
-    nisa.nc_transpose(dst=t_ps_1[0:81, 1, 0, 0:32], data=x_win_0[0:32, 0, 0, 0:9, 1:10], engine=nisa.engine.tensor)
-    nisa.nc_transpose(dst=t_ps_1[0:81, 1, 1, 0:32], data=x_win_0[0:32, 0, 0, 1:10, 1:10], engine=nisa.engine.tensor)
-    nisa.nc_matmul(
-        dst=dx_ps_0,
-        stationary=w_turned_0_view[0:8, 576:672],
-        moving=dy_win_0[0:8, 0, 1:4, 3:8, 1:8],
-        accumulate=True,
-    )
-    nisa.nc_transpose(dst=t_ps_1[0:81, 1, 2, 0:32], data=x_win_0[0:32, 0, 0, 2:11, 1:10], engine=nisa.engine.tensor)
     nisa.nc_matmul(
         dst=dx_ps_0,
         stationary=w_turned_0_view[0:8, 672:768],
         moving=dy_win_0[0:8, 0, 1:4, 2:7, 1:8],
         accumulate=True,
     )
-    nisa.nc_transpose(dst=t_ps_1[0:81, 2, 0, 0:32], data=x_win_0[0:32, 0, 0, 0:9, 2:11], engine=nisa.engine.tensor)
-    nisa.nc_transpose(dst=t_ps_1[0:81, 2, 1, 0:32], data=x_win_0[0:32, 0, 0, 1:10, 2:11], engine=nisa.engine.tensor)
+    nisa.nc_transpose(dst=t_ps_1[0:81, 1, 0, 0:32], data=x_win_0[0:32, 0, 0, 0:9, 1:10], engine=nisa.engine.tensor)
+    nisa.nc_transpose(dst=t_ps_1[0:81, 1, 1, 0:32], data=x_win_0[0:32, 0, 0, 1:10, 1:10], engine=nisa.engine.tensor)
+    nisa.nc_transpose(dst=t_ps_1[0:81, 1, 2, 0:32], data=x_win_0[0:32, 0, 0, 2:11, 1:10], engine=nisa.engine.tensor)
     nisa.nc_matmul(
         dst=dx_ps_0,
         stationary=w_turned_0_view[0:8, 768:864],
         moving=dy_win_0[0:8, 0, 1:4, 1:6, 1:8],
         accumulate=True,
     )
+    nisa.nc_transpose(dst=t_ps_1[0:81, 2, 0, 0:32], data=x_win_0[0:32, 0, 0, 0:9, 2:11], engine=nisa.engine.tensor)
+    nisa.nc_transpose(dst=t_ps_1[0:81, 2, 1, 0:32], data=x_win_0[0:32, 0, 0, 1:10, 2:11], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:81, 2, 2, 0:32], data=x_win_0[0:32, 0, 0, 2:11, 2:11], engine=nisa.engine.tensor)
     dx_sum_0 = nl.ndarray((128, 3, 5, 5), dtype=nl.float32, buffer=nl.sbuf, name="dx_sum_0")
     nisa.tensor_copy(dst=dx_sum_0[32:40, 0:3, 0:5, 0:5], src=dx_ps_0[0:8, 0:3, 0:5, 2:7], engine=nisa.engine.scalar)
