@@ -137,13 +137,22 @@ class DgradPrices(GroupPrices):
         loads *= in_blocks if is_joined else pairs
         prices = self.prices
         spread = pairs * self.spread_vector_ns(rows) if self.problem.groups > 1 else 0.0
-        return Work(
-            vector=spread,
-            tensor=prices.transposes(entries * pairs, rows),
-            drain=prices.drains(columns / BANK_COLUMNS, columns, self.filter_item(plan)),
-            dma=prices.small_dma(loads, bytes_moved, run),
-            instructions=loads + pairs * (entries + entries * rows / BANK_COLUMNS),
+        work = Work(
+            vector=spread, dma=prices.small_dma(loads, bytes_moved, run), instructions=loads
         )
+        if not self.turns_filters:
+            return work
+        drains = columns / BANK_COLUMNS
+        return work + Work(
+            tensor=prices.transposes(entries * pairs, rows),
+            drain=prices.drains(drains, columns, self.filter_item(plan)),
+            instructions=pairs * entries + drains,
+        )
+
+    @property
+    def turns_filters(self) -> bool:
+        """Whether matrices are loaded with dx's channels on partitions, since HBM has runs of dy's, and turned."""
+        return (self.geometry.filter_layout == "DHWCN") != self.problem.transposed
 
     def filter_bytes(self, plan: DgradPlan, dy_block: int) -> int:
         """SBUF bytes per partition of all stationary matrices."""

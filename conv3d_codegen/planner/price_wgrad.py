@@ -231,14 +231,17 @@ class WgradPrices(GroupPrices):
     ) -> Work:
         """Turn entries; held: what a slab has of them along D, H, W, and their bytes once turned."""
         extents, item = held
-        rows = min(channels * math.prod(fold), 128)
-        blocks = ceil_div(channels, 128 // math.prod(fold))
-        number = entries * blocks / math.prod(fold)
+        folded = math.prod(fold)
+        rows, block = min(channels * folded, 128), 128 // folded
+        blocks = ceil_div(channels, block)
+        last_rows = (channels - (blocks - 1) * block) * folded
+        number = entries * blocks / folded
         # Rows of a fold along H are neighbours in the entries, unless other channel blocks lie between them.
         apart = fold[0] * (fold[1] if blocks > 1 else 1)
         drains = number / _turned_together(extents, fold, 2048 // (rows * self.item)) * apart
         return Work(
-            tensor=self.prices.transposes(number, rows),
+            tensor=self.prices.transposes(number - number / blocks, rows)
+            + self.prices.transposes(number / blocks, last_rows),
             drain=self.prices.drains(drains, entries * channels, item),
             instructions=number + drains,
         )
@@ -261,7 +264,7 @@ class WgradPrices(GroupPrices):
             instructions=stores + chains,
         )
         if turned:
-            number = ceil_div(cells, min(moving, 128))
+            number = self._results_turned(plan, chains, cells)
             columns = min(taps * stationary * ceil_div(moving, 128), number * 128)
             work += Work(
                 tensor=prices.transposes(number, min(stationary, 128)),
@@ -269,6 +272,17 @@ class WgradPrices(GroupPrices):
                 instructions=number,
             )
         return work
+
+    def _results_turned(self, plan: WgradPlan, chains: int, cells: int) -> int:
+        """Count transposes of results: all taps of a chain that fit beside few moving channels are turned at once."""
+        _, moving = self.wgrad_channels(plan)
+        if moving > 128:
+            return ceil_div(cells, 128)
+        k_d, k_h, k_w = self.problem.kernel
+        parts, taps = (
+            (k_d, k_h * k_w) if plan.rows > 1 else (chains, ceil_div(cells, chains * moving))
+        )
+        return parts * ceil_div(taps, 128 // moving)
 
     def _stored_together(self, plan: WgradPlan) -> int:
         """Count neighbouring taps that one transfer stores: those along W, unless they are innermost or in reverse."""
