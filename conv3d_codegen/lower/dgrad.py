@@ -30,7 +30,7 @@ from conv3d_codegen.lower.opening import open_with_zeros
 from conv3d_codegen.lower.side_taps import SideTaps
 from conv3d_codegen.lower.windows import Box
 from conv3d_codegen.planner.axes import BlockPhase
-from conv3d_codegen.planner.blocks import ceil_div, split_upto
+from conv3d_codegen.planner.blocks import split_upto
 from conv3d_codegen.planner.double_row import HALVES, row_layout
 from conv3d_codegen.planner.schedule import STREAMED_TILES, dx_band
 from conv3d_codegen.program.instructions import dma_copy, matmul
@@ -142,21 +142,22 @@ class DgradLowering:
         """Compute and store the dx rows of one slab; box is in dx rows, windows are dy per channel block."""
         operands = self._operands(box, windows)
         for i, channels in enumerate(self.dx_blocks):
-            for band in self._bands(box, channels[1] - channels[0]):
+            for band in self._bands(box):
                 out = self._allocate_out(band, channels)
                 self._compute(i, band, operands, out)
                 self._store(band, channels, out)
 
-    def _bands(self, box: Box, channels: int) -> Iterator[Box]:
-        """Cut a slab into samples and whole tiles of planes, each of which is stored while the next one is computed."""
-        axis, height, _ = self.plan.axes
-        (low, high), (_, _, rows, columns) = box.d, box.extents
-        plane_bytes = channels * ceil_div(rows, height.rows) * columns * dtype(self.dx_dtype).bytes
-        planes = dx_band(self.plan, high - low, plane_bytes)
-        start = (low + axis.pad) // axis.period * axis.period - axis.pad
+    def _bands(self, box: Box) -> Iterator[Box]:
+        """Cut a slab into samples and whole tiles, each of which is stored while the next one is computed."""
+        band = dx_band(self.plan, box.extents[1:], dtype(self.dx_dtype).bytes)
+        cuts = []
+        for axis, (low, high), size in zip(self.plan.axes, box.ranges[1:], band, strict=True):
+            start = (low + axis.pad) // axis.period * axis.period - axis.pad
+            pieces = [(low, high)] if size >= high - low else split_upto((start, high), size)
+            cuts.append([(max(first, low), stop) for first, stop in pieces])
         for sample in range(*box.n):
-            for first, stop in split_upto((start, high), planes):
-                yield Box((sample, sample + 1), (max(first, low), stop), box.h, box.w)
+            for d, h, w in product(*cuts):
+                yield Box((sample, sample + 1), d, h, w)
 
     def dy_box(self, box: Box) -> Box:
         """Dy rows that the dx rows of a box need, clipped to the tensor."""

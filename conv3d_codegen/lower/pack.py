@@ -200,6 +200,10 @@ class PackLowering:
                 x_need = x_need.union(by_side[self.x_side])
         return dy_need, x_need
 
+    def turns_first(self, side: Side) -> bool:
+        """Whether dw turns a tensor before the other one."""
+        return self.wgrad is not None and self.wgrad.plan.stationary == side
+
     def load(self, side: Side, box: Box, *, exact: bool = False) -> tuple[Window, ...]:
         """Load all channel blocks of a box; exact: in no narrower type than the tensor has."""
         source = self.tensors.dy if side == self.dy_side else self.tensors.x

@@ -149,11 +149,17 @@ class SlabPass:
         positions = pack.wgrad.positions(slab) if pack.wgrad is not None and contracts else None
         dy_need, x_need = pack.needs(slab, positions, self.dgrad, self.bgrad)
         pack.section(f"{label}: load")
+        x_windows: tuple[Window, ...] = ()
+        x_comes_first = pack.schedule.dx_last and pack.turns_first(pack.x_side)
+        if x_comes_first:
+            x_windows = pack.load(pack.x_side, x_need)
         summed = pack.load(pack.dy_side, dy_need, exact=self.bgrad is not None)
         self.windows = summed or self.windows
         multiplies = self.dgrad is not None or positions is not None
         dy_windows = tuple(narrowed(builder, w) for w in summed if multiplies)
-        by_side = {pack.dy_side: dy_windows, pack.x_side: pack.load(pack.x_side, x_need)}
+        if not x_comes_first:
+            x_windows = pack.load(pack.x_side, x_need)
+        by_side = {pack.dy_side: dy_windows, pack.x_side: x_windows}
         if self.dgrad is not None and pack.schedule.dx_last:
             self.dgrad.load_ahead(pack.schedule.filters_ahead)
         notes = []

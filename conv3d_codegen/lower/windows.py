@@ -8,21 +8,27 @@ channel c of row (b_d·f_d + u_d, b_h·f_h + u_h).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING
 
 from conv3d_codegen.dtypes import dtype
 from conv3d_codegen.lower.channels_last import AxisRows, Part, load_turned
-from conv3d_codegen.planner.blocks import even_pieces, split_upto
+from conv3d_codegen.planner.blocks import ceil_div, even_pieces, split_upto
 from conv3d_codegen.program.instructions import dma_copy
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from conv3d_codegen.lower.builder import Builder
     from conv3d_codegen.lower.tensors import Activation
     from conv3d_codegen.program.views import Buffer
 
 Range = tuple[int, int]
+
+WIDTH = 2  # of D, H, W
+LONG_RUN = 2048  # bytes that a DMA moves at nearly its whole rate (AWS NKI DMA guide)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +120,28 @@ def load_window(
         columns = AxisRows(w, box.w[0], 1, 0, size_w)
         load_turned(builder, Part(source, buffer, channels, box.n, depth, height, columns))
         return window
-    planes = even_pieces(d, fold[0], width * (h // fold[1]) * w * dtype(to_dtype).bytes)
-    for sample in range(*box.n):
-        for piece, u_d, u_h in product(split_upto(box.d, planes), range(fold[0]), range(fold[1])):
-            _load_rows(builder, window, source, (sample, piece), (u_d, u_h))
+    for piece in _pieces(window):
+        for row in product(range(fold[0]), range(fold[1])):
+            _load_rows(builder, window, source, piece, row)
     return window
+
+
+def _pieces(window: Window) -> Iterator[Box]:
+    """Cut a window into samples and boxes, along the first axis that has several blocks, so that work can start."""
+    box, item = window.box, dtype(window.buffer.dtype).bytes
+    channels = window.channels[1] - window.channels[0]
+    units = *window.fold, LONG_RUN // item
+    blocks = *window.buffer.shape[2:4], ceil_div(box.extents[3], units[2])
+    cuts = [[extent] for extent in box.ranges[1:]]
+    several = next((axis for axis in range(3) if blocks[axis] > 1), None)
+    if several is not None:
+        (low, high), unit = box.ranges[several + 1], units[several]
+        positions = unit if several == WIDTH else math.prod(window.buffer.shape[several + 3 :])
+        size = even_pieces(high - low, unit, channels * positions * item)
+        cuts[several] = list(split_upto((low, high), size))
+    for sample in range(*box.n):
+        for d, h, w in product(*cuts):
+            yield Box((sample, sample + 1), d, h, w)
 
 
 def narrowed(builder: Builder, window: Window) -> Window:
@@ -153,17 +176,16 @@ def _load_rows(
     builder: Builder,
     window: Window,
     source: Activation,
-    where: tuple[int, Range],
+    piece: Box,
     row: tuple[int, int],
 ) -> None:
-    """DMA the rows of one fold position in some planes of a sample, clipped to the tensor."""
-    sample, planes = where
-    box = window.box
+    """DMA the rows of one fold position in a piece of a sample, clipped to the tensor."""
+    sample, box = piece.n[0], window.box
     spans = []
     starts = []
     for (low, high), origin, size, f, u in zip(
-        (planes, box.h, box.w),
-        (box.d[0], box.h[0], box.w[0]),
+        piece.ranges[1:],
+        (low for low, _ in box.ranges[1:]),
         source.size,
         (*window.fold, 1),
         (*row, 0),

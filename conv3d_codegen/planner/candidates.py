@@ -11,11 +11,11 @@ from conv3d_codegen.dtypes import dtype
 from conv3d_codegen.planner.blocks import BANK_COLUMNS, ceil_div
 from conv3d_codegen.planner.double_row import most_pitch, most_rows
 from conv3d_codegen.planner.estimate import Work, dx_cuts
-from conv3d_codegen.planner.grid import AxisCuts
 from conv3d_codegen.planner.price_transfers import TransferPrices
 from conv3d_codegen.planner.schedule import STAGED_FILTERS, dx_band
 
 if TYPE_CHECKING:
+    from conv3d_codegen.planner.estimate import WgradCounts
     from conv3d_codegen.planner.price_wgrad import Extents, Fold
     from conv3d_codegen.planner.schedule import DgradPlan, Schedule, WgradPlan
     from conv3d_codegen.planner.slab_grid import Sizes
@@ -95,10 +95,7 @@ class Pricing(TransferPrices):
 
     def occupancy(self, schedule: Schedule) -> Occupancy:
         """SBUF that a schedule without dw takes, whether it is woven or not."""
-        samples, *sizes = schedule.slabs.sizes
-        slabs = ceil_div(self.problem.batch, samples)
-        for axis, size in zip(self.problem.axes, sizes, strict=True):
-            slabs *= AxisCuts(axis, size).count
+        slabs = self.slab_count(schedule)
         filters, rows = self._dgrad_bytes(schedule)
         return Occupancy(
             windows=self._held_windows(schedule),
@@ -197,7 +194,7 @@ class Pricing(TransferPrices):
         return held, self._dx_row_bytes(dgrad, schedule.slabs.sizes)
 
     def _dx_row_bytes(self, plan: DgradPlan, sizes: Sizes) -> int:
-        """Dx rows on their way out: two bands of planes of one slab, each of which is stored when it is computed."""
+        """Dx rows on their way out: two bands of one slab, each of which is stored when it is computed."""
         extents = [
             max(stop - first for first, stop in dx_cuts(axis, slab))
             for axis, slab in zip(plan.axes, sizes[1:], strict=True)
@@ -207,20 +204,24 @@ class Pricing(TransferPrices):
             for axis, extent in zip(plan.axes, extents, strict=True)
         )
         item = self.out_item
-        bands = min(sizes[0], self.problem.batch) * ceil_div(
-            extents[0], dx_band(plan, extents[0], plan.in_block * h * w * item)
-        )
+        cuts = map(ceil_div, extents, dx_band(plan, extents, item))
+        bands = min(sizes[0], self.problem.batch) * math.prod(cuts)
         whole = min(sizes[0], self.problem.batch) * d * h * w * item
         sums = SUMMED_TILES * BANK_COLUMNS * dtype("fp32").bytes if plan.beside > 1 else 0
         return ceil_div(whole * min(bands, 2), bands) + sums
 
-    def turned_bytes(self, wgrad: WgradPlan, sizes: Sizes, folds: tuple[Fold, Fold]) -> int:
+    def turned_bytes(
+        self,
+        wgrad: WgradPlan,
+        counts: tuple[WgradCounts, ...],
+        samples: int,
+        folds: tuple[Fold, Fold],
+    ) -> int:
         """Add up the turned tensors of one slab, folded so on the narrow and the wide side, and a few results."""
-        counts = self.wgrad_counts(wgrad, sizes)
         stationary, _ = self.wgrad_channels(wgrad)
         still, moved = self.entry_extents(wgrad, counts)
         still_fold, moving_fold = folds if wgrad.moving == "wide" else folds[::-1]
-        lanes = wgrad.lengths[0] or min(sizes[0], self.problem.batch)
+        lanes = wgrad.lengths[0] or min(samples, self.problem.batch)
         entries = (
             _entries(still, still_fold) * stationary
             + _entries(moved, moving_fold) * wgrad.moving_block

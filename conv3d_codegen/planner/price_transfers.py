@@ -74,8 +74,11 @@ class TransferPrices(DgradPrices, WgradPrices):
 
     def slab_count(self, schedule: Schedule) -> int:
         """Slabs of one pass."""
-        extents = self.problem.batch, *self.problem.out_size
-        return math.prod(map(ceil_div, extents, schedule.slabs.sizes))
+        samples, *sizes = schedule.slabs.sizes
+        cuts = (
+            AxisCuts(axis, size).count for axis, size in zip(self.problem.axes, sizes, strict=True)
+        )
+        return ceil_div(self.problem.batch, samples) * math.prod(cuts)
 
     def first_loads(self, schedule: Schedule) -> float:
         """Price what is loaded before the tensor engine can start: dy of one slab, and filters if dx comes first."""
@@ -131,7 +134,7 @@ class TransferPrices(DgradPrices, WgradPrices):
         for number in (2, 1, 0):
             extent, slab = size[number], sizes[number + 1]
             most = self.window_extent(schedule, name, number)
-            pieces = ceil_div(problem.out_size[number], slab)
+            pieces = AxisCuts(problem.axes[number], slab).count
             loaded = extent if pieces == 1 else min(pieces * most, extent + pieces * (most - slab))
             rows *= max(loaded, 1)
             calls *= pieces

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -10,6 +11,8 @@ from conv3d_codegen.planner.blocks import even_pieces
 from conv3d_codegen.planner.side_taps import PARTITIONS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from conv3d_codegen.planner.axes import DgradAxis
 
 # Bytes per partition of filters that are loaded before they are turned; more of them follow in turn.
@@ -74,14 +77,21 @@ class DgradPlan:
         )
 
 
-def dx_band(plan: DgradPlan, planes: int, plane_bytes: int) -> int:
-    """How many of a slab's planes of dx are computed before they are stored: whole tiles.
+def dx_band(plan: DgradPlan, extents: Sequence[int], item: int) -> tuple[int, int, int]:
+    """How much of a slab of dx is computed before it is stored: whole tiles, along the first axis that has several.
 
-    plane_bytes: of one plane of blocks in all partitions of a transfer.
+    extents: dx rows of the slab along D, H, W; item: bytes of an element.
     """
-    axis = plan.axes[0]
-    tile = plan.tile[0] * axis.period
-    return even_pieces(planes, tile, tile // axis.rows * plane_bytes)
+    band = list(extents)
+    depth, height, _ = plan.axes
+    # Rows of double-row tiles stay whole, with the zeros between them.
+    for number, axis in enumerate(plan.axes[:2] if plan.double_row else plan.axes):
+        unit = plan.tile[number] * axis.period
+        if unit < extents[number]:
+            positions = unit * math.prod(extents[number + 1 :]) // (depth.rows * height.rows)
+            band[number] = even_pieces(extents[number], unit, positions * plan.in_block * item)
+            break
+    return band[0], band[1], band[2]
 
 
 @dataclass(frozen=True, slots=True)

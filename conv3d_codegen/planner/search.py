@@ -223,7 +223,7 @@ class _Search:
         self.can_roll, self.budget = can_roll(options), budget
         self.sbuf_bytes = sbuf_bytes
         self.pricing = Pricing(geometry, problem)
-        self._found_wgrads: dict[WgradWhere, list[tuple[WgradPlan, Fold]]] = {}
+        self._found_wgrads: dict[WgradWhere, list[tuple[WgradPlan, Fold, int]]] = {}
 
     def ways(self) -> list[DgradWay]:
         """List the ways to compute dx that are worth a full price."""
@@ -258,8 +258,7 @@ class _Search:
         kept = 0
         is_paired = dgrad is not None and dgrad.double_row
         held = block if is_paired or not self.problem.transposed else None
-        for wgrad, x_fold in self._wgrads((sizes, folds, held)):
-            turned = self.pricing.turned_bytes(wgrad, sizes, (folds[0], x_fold))
+        for wgrad, x_fold, turned in self._wgrads((sizes, folds, held)):
             if occupancy.least(turned) > self.sbuf_bytes:
                 continue
             schedule = replace(
@@ -282,11 +281,11 @@ class _Search:
             if kept == (KEPT if without.fits else 1):
                 return
 
-    def _wgrads(self, where: WgradWhere) -> list[tuple[WgradPlan, Fold]]:
+    def _wgrads(self, where: WgradWhere) -> list[tuple[WgradPlan, Fold, int]]:
         """List ways to compute dw, which several ways to compute dx may share."""
         found = self._found_wgrads.get(where)
         if found is None:
-            found = list(WgradSearch(self.pricing, *where).candidates())
+            found = list(WgradSearch(self.pricing, *where, self.sbuf_bytes).candidates())
             self._found_wgrads[where] = found
         return found
 

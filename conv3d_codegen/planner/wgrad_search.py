@@ -50,28 +50,33 @@ class WgradSearch:
     folds: of the narrow and of the wide tensor. That of a transposed convolution's dy is given, as dx and db want it;
         an ordinary one's x serves dw alone.
     dy_block: channels of dy's windows where dx decides on them; None where they follow what is turned at a time.
+    room: bytes per partition that turned operands may take.
     """
 
     pricing: Pricing
     sizes: Sizes
     folds: tuple[Fold, Fold]
     dy_block: int | None
+    room: float
 
     @property
     def dy_fold(self) -> Fold:
         """Fold of the narrow tensor."""
         return self.folds[0]
 
-    def candidates(self) -> Iterator[tuple[WgradPlan, Fold]]:
-        """Give all ways in the order of their rough times, each with the fold of x that it wants."""
+    def candidates(self) -> Iterator[tuple[WgradPlan, Fold, int]]:
+        """Give all ways in the order of their rough times.
+
+        Each comes with the fold of x that it wants, and bytes per partition of its turned operands.
+        """
         ways = list(product(self._roles(), self._x_folds()))
         found = [
-            (time, number, plan)
+            (time, number, plan, turned)
             for number, (roles, x_fold) in enumerate(ways)
-            for time, plan in self._ranked(roles, x_fold)
+            for time, plan, turned in self._ranked(roles, x_fold)
         ]
         found.sort(key=lambda row: (row[0], row[1], row[2].lengths))
-        options = ((plan, ways[number][1]) for _, number, plan in found)
+        options = ((plan, ways[number][1], turned) for _, number, plan, turned in found)
         yield from dict.fromkeys(
             options
         )  # few positions per partition make ways of many rows alike
@@ -145,8 +150,8 @@ class WgradSearch:
             blocks.add(room)
         return blocks
 
-    def _ranked(self, roles: WgradPlan, x_fold: Fold) -> Iterator[tuple[float, WgradPlan]]:
-        """(rough time, plan) of every way to spread the positions of a slab."""
+    def _ranked(self, roles: WgradPlan, x_fold: Fold) -> Iterator[tuple[float, WgradPlan, int]]:
+        """(rough time, plan, turned bytes) of every way to spread the positions of a slab that SBUF may hold."""
         options = self._options(roles, x_fold)
         most = 0
         found = []
@@ -169,7 +174,10 @@ class WgradSearch:
                 plan = replace(roles, lengths=(lanes, d.length, h.length, w.length), rows=rows)
                 counts = (d.counts, h.counts, w.counts)
                 for option in self._paired_or_not(plan, counts):
-                    yield self._rough_time(option, counts, x_fold), option
+                    folds = self.dy_fold, x_fold
+                    turned = self.pricing.turned_bytes(option, counts, self.sizes[0], folds)
+                    if turned <= self.room:
+                        yield self._rough_time(option, counts, x_fold), option, turned
 
     def _options(self, roles: WgradPlan, x_fold: Fold) -> list[list[_Spread]]:
         """Ways to spread each axis; packed taps' entries must be neighbours in the turned buffer (axis order W, D, H).

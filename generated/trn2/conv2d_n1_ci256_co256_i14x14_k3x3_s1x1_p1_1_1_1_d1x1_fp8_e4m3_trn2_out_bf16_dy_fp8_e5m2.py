@@ -48,8 +48,8 @@ Tiling
 Memory
     SBUF peak 17160 of 212984 bytes per partition, PSUM peak 5 of 8 banks
     role     memory  buffers  largest              dtype     B/partition
-    dy_win   sbuf    2        [128, 1, 1, 16, 16]  bf16      512
     x_win    sbuf    2        [128, 1, 1, 14, 14]  bf16      392
+    dy_win   sbuf    2        [128, 1, 1, 16, 16]  bf16      512
     w_nat    sbuf    2        [128, 9, 256]        bf16      4608
     db_part  sbuf    2        [128, 1]             fp32      4
     stat_t   sbuf    1        [98, 2, 1, 1, 256]   fp8_e4m3  512
@@ -106,6 +106,10 @@ def conv2d_n1_ci256_co256_i14x14_k3x3_s1x1_p1_1_1_1_d1x1_fp8_e4m3_trn2_out_bf16_
     dw_view = dw.reshape((1, 3, 3, 256, 256))
 
     # === slab 1 of 1: load ===========================================================================================
+    x_win_0 = nl.ndarray((128, 1, 1, 14, 14), dtype=nl.bfloat16, buffer=nl.sbuf, name="x_win_0")
+    nisa.dma_copy(dst=x_win_0[0:128, 0, 0:1, 0:14, 0:14], src=x_in_view[0, 0:128, 0:1, 0:14, 0:14])
+    x_win_1 = nl.ndarray((128, 1, 1, 14, 14), dtype=nl.bfloat16, buffer=nl.sbuf, name="x_win_1")
+    nisa.dma_copy(dst=x_win_1[0:128, 0, 0:1, 0:14, 0:14], src=x_in_view[0, 128:256, 0:1, 0:14, 0:14])
     dy_win_0 = nl.ndarray((128, 1, 1, 16, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="dy_win_0")
     nisa.memset(dst=dy_win_0[0:128, 0:1, 0:1, 0:1, 0:16], value=0.0, engine=nisa.engine.gpsimd)
     nisa.memset(dst=dy_win_0[0:128, 0:1, 0:1, 15:16, 0:16], value=0.0, engine=nisa.engine.gpsimd)
@@ -118,10 +122,6 @@ def conv2d_n1_ci256_co256_i14x14_k3x3_s1x1_p1_1_1_1_d1x1_fp8_e4m3_trn2_out_bf16_
     nisa.memset(dst=dy_win_1[0:128, 0:1, 0:1, 0:16, 0:1], value=0.0, engine=nisa.engine.gpsimd)
     nisa.memset(dst=dy_win_1[0:128, 0:1, 0:1, 0:16, 15:16], value=0.0, engine=nisa.engine.gpsimd)
     nisa.dma_copy(dst=dy_win_1[0:128, 0, 0:1, 1:15, 1:15], src=dy_view[0, 128:256, 0:1, 0:14, 0:14])
-    x_win_0 = nl.ndarray((128, 1, 1, 14, 14), dtype=nl.bfloat16, buffer=nl.sbuf, name="x_win_0")
-    nisa.dma_copy(dst=x_win_0[0:128, 0, 0:1, 0:14, 0:14], src=x_in_view[0, 0:128, 0:1, 0:14, 0:14])
-    x_win_1 = nl.ndarray((128, 1, 1, 14, 14), dtype=nl.bfloat16, buffer=nl.sbuf, name="x_win_1")
-    nisa.dma_copy(dst=x_win_1[0:128, 0, 0:1, 0:14, 0:14], src=x_in_view[0, 128:256, 0:1, 0:14, 0:14])
     w_nat_0 = nl.ndarray((128, 9, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_nat_0")
     nisa.dma_copy(dst=w_nat_0, src=filters.ap(pattern=[[256, 128], [65536, 9], [1, 256]], offset=0))
     w_nat_1 = nl.ndarray((128, 9, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_nat_1")

@@ -49,8 +49,8 @@ Tiling
 Memory
     SBUF peak 3028 of 212984 bytes per partition, PSUM peak 3 of 8 banks
     role      memory  buffers  largest             dtype  B/partition
-    dy_win    sbuf    1        [16, 1, 2, 6, 6]    bf16   144
     x_win     sbuf    2        [128, 1, 2, 4, 4]   bf16   64
+    dy_win    sbuf    1        [16, 1, 2, 6, 6]    bf16   144
     w_nat     sbuf    2        [128, 9, 16]        bf16   288
     db_part   sbuf    1        [16, 1]             fp32   4
     stat_t    sbuf    1        [32, 1, 1, 1, 130]  bf16   260
@@ -99,16 +99,16 @@ def conv3d_n1_ci130_co16_i2x4x4_k1x3x3_s1x1x1_p0_0_1_1_1_1_d1x1x1_bf16_trn2(dy, 
     db = nl.ndarray((16,), dtype=nl.bfloat16, buffer=nl.shared_hbm, name="db")
 
     # === slab 1 of 1: load ===========================================================================================
+    x_win_0 = nl.ndarray((128, 1, 2, 4, 4), dtype=nl.bfloat16, buffer=nl.sbuf, name="x_win_0")
+    nisa.dma_copy(dst=x_win_0[0:128, 0, 0:2, 0:4, 0:4], src=x_in[0, 0:128, 0:2, 0:4, 0:4])
+    x_win_1 = nl.ndarray((2, 1, 2, 4, 4), dtype=nl.bfloat16, buffer=nl.sbuf, name="x_win_1")
+    nisa.dma_copy(dst=x_win_1[0:2, 0, 0:2, 0:4, 0:4], src=x_in[0, 128:130, 0:2, 0:4, 0:4])
     dy_win_0 = nl.ndarray((16, 1, 2, 6, 6), dtype=nl.bfloat16, buffer=nl.sbuf, name="dy_win_0")
     nisa.memset(dst=dy_win_0[0:16, 0:1, 0:2, 0:1, 0:6], value=0.0, engine=nisa.engine.gpsimd)
     nisa.memset(dst=dy_win_0[0:16, 0:1, 0:2, 5:6, 0:6], value=0.0, engine=nisa.engine.gpsimd)
     nisa.memset(dst=dy_win_0[0:16, 0:1, 0:2, 0:6, 0:1], value=0.0, engine=nisa.engine.gpsimd)
     nisa.memset(dst=dy_win_0[0:16, 0:1, 0:2, 0:6, 5:6], value=0.0, engine=nisa.engine.gpsimd)
     nisa.dma_copy(dst=dy_win_0[0:16, 0, 0:2, 1:5, 1:5], src=dy[0, 0:16, 0:2, 0:4, 0:4])
-    x_win_0 = nl.ndarray((128, 1, 2, 4, 4), dtype=nl.bfloat16, buffer=nl.sbuf, name="x_win_0")
-    nisa.dma_copy(dst=x_win_0[0:128, 0, 0:2, 0:4, 0:4], src=x_in[0, 0:128, 0:2, 0:4, 0:4])
-    x_win_1 = nl.ndarray((2, 1, 2, 4, 4), dtype=nl.bfloat16, buffer=nl.sbuf, name="x_win_1")
-    nisa.dma_copy(dst=x_win_1[0:2, 0, 0:2, 0:4, 0:4], src=x_in[0, 128:130, 0:2, 0:4, 0:4])
     w_nat_0 = nl.ndarray((128, 9, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_nat_0")
     nisa.dma_copy(dst=w_nat_0, src=filters.ap(pattern=[[16, 128], [2080, 9], [1, 16]], offset=0))
     w_nat_1 = nl.ndarray((2, 9, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_nat_1")

@@ -49,8 +49,8 @@ Tiling
 Memory
     SBUF peak 13832 of 212984 bytes per partition, PSUM peak 5 of 8 banks
     role      memory  buffers  largest             dtype  B/partition
-    dy_win    sbuf    2        [128, 1, 2, 4, 6]   bf16   96
     x_win     sbuf    2        [128, 1, 2, 6, 4]   bf16   96
+    dy_win    sbuf    2        [128, 1, 2, 4, 6]   bf16   96
     w_nat     sbuf    2        [128, 9, 192]       bf16   3456
     db_part   sbuf    2        [128, 1]            fp32   4
     stat_t    sbuf    1        [32, 1, 1, 3, 160]  bf16   960
@@ -99,14 +99,6 @@ def conv3d_n1_ci160_co192_i2x4x4_k1x3x3_s1x1x1_p0_0_1_1_1_1_d1x1x1_bf16_trn2(dy,
     db = nl.ndarray((192,), dtype=nl.bfloat16, buffer=nl.shared_hbm, name="db")
 
     # === slab 1 of 1: load ===========================================================================================
-    dy_win_0 = nl.ndarray((128, 1, 2, 4, 6), dtype=nl.bfloat16, buffer=nl.sbuf, name="dy_win_0")
-    nisa.memset(dst=dy_win_0[0:128, 0:1, 0:2, 0:4, 0:1], value=0.0, engine=nisa.engine.gpsimd)
-    nisa.memset(dst=dy_win_0[0:128, 0:1, 0:2, 0:4, 5:6], value=0.0, engine=nisa.engine.gpsimd)
-    nisa.dma_copy(dst=dy_win_0[0:128, 0, 0:2, 0:4, 1:5], src=dy[0, 0:128, 0:2, 0:4, 0:4])
-    dy_win_1 = nl.ndarray((64, 1, 2, 4, 6), dtype=nl.bfloat16, buffer=nl.sbuf, name="dy_win_1")
-    nisa.memset(dst=dy_win_1[0:64, 0:1, 0:2, 0:4, 0:1], value=0.0, engine=nisa.engine.gpsimd)
-    nisa.memset(dst=dy_win_1[0:64, 0:1, 0:2, 0:4, 5:6], value=0.0, engine=nisa.engine.gpsimd)
-    nisa.dma_copy(dst=dy_win_1[0:64, 0, 0:2, 0:4, 1:5], src=dy[0, 128:192, 0:2, 0:4, 0:4])
     x_win_0 = nl.ndarray((128, 1, 2, 6, 4), dtype=nl.bfloat16, buffer=nl.sbuf, name="x_win_0")
     nisa.memset(dst=x_win_0[0:128, 0:1, 0:2, 0:1, 0:4], value=0.0, engine=nisa.engine.gpsimd)
     nisa.memset(dst=x_win_0[0:128, 0:1, 0:2, 5:6, 0:4], value=0.0, engine=nisa.engine.gpsimd)
@@ -115,6 +107,14 @@ def conv3d_n1_ci160_co192_i2x4x4_k1x3x3_s1x1x1_p0_0_1_1_1_1_d1x1x1_bf16_trn2(dy,
     nisa.memset(dst=x_win_1[0:32, 0:1, 0:2, 0:1, 0:4], value=0.0, engine=nisa.engine.gpsimd)
     nisa.memset(dst=x_win_1[0:32, 0:1, 0:2, 5:6, 0:4], value=0.0, engine=nisa.engine.gpsimd)
     nisa.dma_copy(dst=x_win_1[0:32, 0, 0:2, 1:5, 0:4], src=x_in[0, 128:160, 0:2, 0:4, 0:4])
+    dy_win_0 = nl.ndarray((128, 1, 2, 4, 6), dtype=nl.bfloat16, buffer=nl.sbuf, name="dy_win_0")
+    nisa.memset(dst=dy_win_0[0:128, 0:1, 0:2, 0:4, 0:1], value=0.0, engine=nisa.engine.gpsimd)
+    nisa.memset(dst=dy_win_0[0:128, 0:1, 0:2, 0:4, 5:6], value=0.0, engine=nisa.engine.gpsimd)
+    nisa.dma_copy(dst=dy_win_0[0:128, 0, 0:2, 0:4, 1:5], src=dy[0, 0:128, 0:2, 0:4, 0:4])
+    dy_win_1 = nl.ndarray((64, 1, 2, 4, 6), dtype=nl.bfloat16, buffer=nl.sbuf, name="dy_win_1")
+    nisa.memset(dst=dy_win_1[0:64, 0:1, 0:2, 0:4, 0:1], value=0.0, engine=nisa.engine.gpsimd)
+    nisa.memset(dst=dy_win_1[0:64, 0:1, 0:2, 0:4, 5:6], value=0.0, engine=nisa.engine.gpsimd)
+    nisa.dma_copy(dst=dy_win_1[0:64, 0, 0:2, 0:4, 1:5], src=dy[0, 128:192, 0:2, 0:4, 0:4])
     w_nat_0 = nl.ndarray((128, 9, 192), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_nat_0")
     nisa.dma_copy(dst=w_nat_0, src=filters.ap(pattern=[[192, 128], [30720, 9], [1, 192]], offset=0))
     w_nat_1 = nl.ndarray((32, 9, 192), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_nat_1")

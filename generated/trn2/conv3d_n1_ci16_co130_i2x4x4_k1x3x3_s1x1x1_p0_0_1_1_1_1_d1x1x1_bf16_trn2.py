@@ -50,8 +50,8 @@ Tiling
 Memory
     SBUF peak 3416 of 212984 bytes per partition, PSUM peak 2 of 8 banks
     role      memory  buffers  largest             dtype  B/partition
-    dy_win    sbuf    2        [128, 1, 2, 4, 6]   bf16   96
     x_win     sbuf    1        [16, 1, 2, 6, 4]    bf16   96
+    dy_win    sbuf    2        [128, 1, 2, 4, 6]   bf16   96
     w_nat     sbuf    1        [32, 9, 130]        bf16   2340
     db_part   sbuf    2        [128, 1]            fp32   4
     stat_t    sbuf    1        [32, 1, 1, 3, 16]   bf16   96
@@ -101,6 +101,10 @@ def conv3d_n1_ci16_co130_i2x4x4_k1x3x3_s1x1x1_p0_0_1_1_1_1_d1x1x1_bf16_trn2(dy, 
     db = nl.ndarray((130,), dtype=nl.bfloat16, buffer=nl.shared_hbm, name="db")
 
     # === slab 1 of 1: load ===========================================================================================
+    x_win_0 = nl.ndarray((16, 1, 2, 6, 4), dtype=nl.bfloat16, buffer=nl.sbuf, name="x_win_0")
+    nisa.memset(dst=x_win_0[0:16, 0:1, 0:2, 0:1, 0:4], value=0.0, engine=nisa.engine.gpsimd)
+    nisa.memset(dst=x_win_0[0:16, 0:1, 0:2, 5:6, 0:4], value=0.0, engine=nisa.engine.gpsimd)
+    nisa.dma_copy(dst=x_win_0[0:16, 0, 0:2, 1:5, 0:4], src=x_in[0, 0:16, 0:2, 0:4, 0:4])
     dy_win_0 = nl.ndarray((128, 1, 2, 4, 6), dtype=nl.bfloat16, buffer=nl.sbuf, name="dy_win_0")
     nisa.memset(dst=dy_win_0[0:128, 0:1, 0:2, 0:4, 0:1], value=0.0, engine=nisa.engine.gpsimd)
     nisa.memset(dst=dy_win_0[0:128, 0:1, 0:2, 0:4, 5:6], value=0.0, engine=nisa.engine.gpsimd)
@@ -109,10 +113,6 @@ def conv3d_n1_ci16_co130_i2x4x4_k1x3x3_s1x1x1_p0_0_1_1_1_1_d1x1x1_bf16_trn2(dy, 
     nisa.memset(dst=dy_win_1[0:2, 0:1, 0:2, 0:4, 0:1], value=0.0, engine=nisa.engine.gpsimd)
     nisa.memset(dst=dy_win_1[0:2, 0:1, 0:2, 0:4, 5:6], value=0.0, engine=nisa.engine.gpsimd)
     nisa.dma_copy(dst=dy_win_1[0:2, 0, 0:2, 0:4, 1:5], src=dy[0, 128:130, 0:2, 0:4, 0:4])
-    x_win_0 = nl.ndarray((16, 1, 2, 6, 4), dtype=nl.bfloat16, buffer=nl.sbuf, name="x_win_0")
-    nisa.memset(dst=x_win_0[0:16, 0:1, 0:2, 0:1, 0:4], value=0.0, engine=nisa.engine.gpsimd)
-    nisa.memset(dst=x_win_0[0:16, 0:1, 0:2, 5:6, 0:4], value=0.0, engine=nisa.engine.gpsimd)
-    nisa.dma_copy(dst=x_win_0[0:16, 0, 0:2, 1:5, 0:4], src=x_in[0, 0:16, 0:2, 0:4, 0:4])
     w_nat_0 = nl.ndarray((32, 9, 130), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_nat_0")
     nisa.memset(dst=w_nat_0, value=0.0, engine=nisa.engine.gpsimd)
     nisa.dma_copy(dst=w_nat_0[0:16, 0:9, 0:130], src=filters.ap(pattern=[[130, 16], [2080, 9], [1, 130]], offset=0))

@@ -50,8 +50,8 @@ Tiling
 Memory
     SBUF peak 2532 of 212984 bytes per partition, PSUM peak 2 of 8 banks
     role      memory  buffers  largest             dtype  B/partition
-    dy_win    sbuf    1        [1, 1, 4, 10, 10]   bf16   800
     x_win     sbuf    1        [16, 1, 6, 8, 8]    bf16   768
+    dy_win    sbuf    1        [1, 1, 4, 10, 10]   bf16   800
     w_nat     sbuf    1        [32, 27, 1]         bf16   54
     db_part   sbuf    1        [1, 1]              fp32   4
     stat_t    sbuf    1        [128, 2, 3, 1, 16]  bf16   192
@@ -101,16 +101,16 @@ def conv3d_n1_ci16_co1_i4x8x8_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, x_
     db = nl.ndarray((1,), dtype=nl.bfloat16, buffer=nl.shared_hbm, name="db")
 
     # === slab 1 of 1: load ===========================================================================================
+    x_win_0 = nl.ndarray((16, 1, 6, 8, 8), dtype=nl.bfloat16, buffer=nl.sbuf, name="x_win_0")
+    nisa.memset(dst=x_win_0[0:16, 0:1, 0:1, 0:8, 0:8], value=0.0, engine=nisa.engine.gpsimd)
+    nisa.memset(dst=x_win_0[0:16, 0:1, 5:6, 0:8, 0:8], value=0.0, engine=nisa.engine.gpsimd)
+    nisa.dma_copy(dst=x_win_0[0:16, 0, 1:5, 0:8, 0:8], src=x_in[0, 0:16, 0:4, 0:8, 0:8])
     dy_win_0 = nl.ndarray((1, 1, 4, 10, 10), dtype=nl.bfloat16, buffer=nl.sbuf, name="dy_win_0")
     nisa.memset(dst=dy_win_0[0:1, 0:1, 0:4, 0:1, 0:10], value=0.0, engine=nisa.engine.gpsimd)
     nisa.memset(dst=dy_win_0[0:1, 0:1, 0:4, 9:10, 0:10], value=0.0, engine=nisa.engine.gpsimd)
     nisa.memset(dst=dy_win_0[0:1, 0:1, 0:4, 0:10, 0:1], value=0.0, engine=nisa.engine.gpsimd)
     nisa.memset(dst=dy_win_0[0:1, 0:1, 0:4, 0:10, 9:10], value=0.0, engine=nisa.engine.gpsimd)
     nisa.dma_copy(dst=dy_win_0[0:1, 0, 0:4, 1:9, 1:9], src=dy[0, 0:1, 0:4, 0:8, 0:8])
-    x_win_0 = nl.ndarray((16, 1, 6, 8, 8), dtype=nl.bfloat16, buffer=nl.sbuf, name="x_win_0")
-    nisa.memset(dst=x_win_0[0:16, 0:1, 0:1, 0:8, 0:8], value=0.0, engine=nisa.engine.gpsimd)
-    nisa.memset(dst=x_win_0[0:16, 0:1, 5:6, 0:8, 0:8], value=0.0, engine=nisa.engine.gpsimd)
-    nisa.dma_copy(dst=x_win_0[0:16, 0, 1:5, 0:8, 0:8], src=x_in[0, 0:16, 0:4, 0:8, 0:8])
     w_nat_0 = nl.ndarray((32, 27, 1), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_nat_0")
     nisa.memset(dst=w_nat_0, value=0.0, engine=nisa.engine.gpsimd)
     nisa.dma_copy(dst=w_nat_0[0:16, 0:27, 0:1], src=filters.ap(pattern=[[1, 16], [16, 27], [1, 1]], offset=0))

@@ -49,8 +49,8 @@ Tiling
 Memory
     SBUF peak 40456 of 212984 bytes per partition, PSUM peak 5 of 8 banks
     role      memory  buffers  largest             dtype  B/partition
-    dy_win    sbuf    2        [128, 1, 2, 8, 8]   bf16   256
     x_win     sbuf    2        [128, 1, 4, 6, 6]   bf16   288
+    dy_win    sbuf    2        [128, 1, 2, 8, 8]   bf16   256
     w_nat     sbuf    2        [128, 27, 192]      bf16   10368
     db_part   sbuf    2        [128, 1]            fp32   4
     stat_t    sbuf    1        [72, 1, 3, 1, 192]  bf16   1152
@@ -99,6 +99,12 @@ def conv3d_n1_ci192_co192_i2x6x6_k3x3x3_s1x1x1_p2_0_1_1_1_1_d1x1x1_bf16_trn2(dy,
     db = nl.ndarray((192,), dtype=nl.bfloat16, buffer=nl.shared_hbm, name="db")
 
     # === slab 1 of 1: load ===========================================================================================
+    x_win_0 = nl.ndarray((128, 1, 4, 6, 6), dtype=nl.bfloat16, buffer=nl.sbuf, name="x_win_0")
+    nisa.memset(dst=x_win_0[0:128, 0:1, 0:2, 0:6, 0:6], value=0.0, engine=nisa.engine.gpsimd)
+    nisa.dma_copy(dst=x_win_0[0:128, 0, 2:4, 0:6, 0:6], src=x_in[0, 0:128, 0:2, 0:6, 0:6])
+    x_win_1 = nl.ndarray((64, 1, 4, 6, 6), dtype=nl.bfloat16, buffer=nl.sbuf, name="x_win_1")
+    nisa.memset(dst=x_win_1[0:64, 0:1, 0:2, 0:6, 0:6], value=0.0, engine=nisa.engine.gpsimd)
+    nisa.dma_copy(dst=x_win_1[0:64, 0, 2:4, 0:6, 0:6], src=x_in[0, 128:192, 0:2, 0:6, 0:6])
     dy_win_0 = nl.ndarray((128, 1, 2, 8, 8), dtype=nl.bfloat16, buffer=nl.sbuf, name="dy_win_0")
     nisa.memset(dst=dy_win_0[0:128, 0:1, 0:2, 0:1, 0:8], value=0.0, engine=nisa.engine.gpsimd)
     nisa.memset(dst=dy_win_0[0:128, 0:1, 0:2, 7:8, 0:8], value=0.0, engine=nisa.engine.gpsimd)
@@ -111,12 +117,6 @@ def conv3d_n1_ci192_co192_i2x6x6_k3x3x3_s1x1x1_p2_0_1_1_1_1_d1x1x1_bf16_trn2(dy,
     nisa.memset(dst=dy_win_1[0:64, 0:1, 0:2, 0:8, 0:1], value=0.0, engine=nisa.engine.gpsimd)
     nisa.memset(dst=dy_win_1[0:64, 0:1, 0:2, 0:8, 7:8], value=0.0, engine=nisa.engine.gpsimd)
     nisa.dma_copy(dst=dy_win_1[0:64, 0, 0:2, 1:7, 1:7], src=dy[0, 128:192, 0:2, 0:6, 0:6])
-    x_win_0 = nl.ndarray((128, 1, 4, 6, 6), dtype=nl.bfloat16, buffer=nl.sbuf, name="x_win_0")
-    nisa.memset(dst=x_win_0[0:128, 0:1, 0:2, 0:6, 0:6], value=0.0, engine=nisa.engine.gpsimd)
-    nisa.dma_copy(dst=x_win_0[0:128, 0, 2:4, 0:6, 0:6], src=x_in[0, 0:128, 0:2, 0:6, 0:6])
-    x_win_1 = nl.ndarray((64, 1, 4, 6, 6), dtype=nl.bfloat16, buffer=nl.sbuf, name="x_win_1")
-    nisa.memset(dst=x_win_1[0:64, 0:1, 0:2, 0:6, 0:6], value=0.0, engine=nisa.engine.gpsimd)
-    nisa.dma_copy(dst=x_win_1[0:64, 0, 2:4, 0:6, 0:6], src=x_in[0, 128:192, 0:2, 0:6, 0:6])
     w_nat_0 = nl.ndarray((128, 27, 192), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_nat_0")
     nisa.dma_copy(dst=w_nat_0, src=filters.ap(pattern=[[192, 128], [36864, 27], [1, 192]], offset=0))
     w_nat_1 = nl.ndarray((64, 27, 192), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_nat_1")

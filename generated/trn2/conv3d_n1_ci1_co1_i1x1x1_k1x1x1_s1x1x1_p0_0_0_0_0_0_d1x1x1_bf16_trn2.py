@@ -49,8 +49,8 @@ Tiling
 Memory
     SBUF peak 12 of 212984 bytes per partition, PSUM peak 2 of 8 banks
     role      memory  buffers  largest          dtype  B/partition
-    dy_win    sbuf    1        [1, 1, 1, 1, 1]  bf16   2
     x_win     sbuf    1        [1, 1, 1, 1, 1]  bf16   2
+    dy_win    sbuf    1        [1, 1, 1, 1, 1]  bf16   2
     w_nat     sbuf    1        [1, 1, 1]        bf16   2
     db_part   sbuf    1        [1, 1]           fp32   4
     stat_t    sbuf    1        [1, 1, 1, 1, 1]  bf16   2
@@ -99,10 +99,10 @@ def conv3d_n1_ci1_co1_i1x1x1_k1x1x1_s1x1x1_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x_i
     db = nl.ndarray((1,), dtype=nl.bfloat16, buffer=nl.shared_hbm, name="db")
 
     # === slab 1 of 1: load ===========================================================================================
-    dy_win_0 = nl.ndarray((1, 1, 1, 1, 1), dtype=nl.bfloat16, buffer=nl.sbuf, name="dy_win_0")
-    nisa.dma_copy(dst=dy_win_0[0:1, 0, 0:1, 0:1, 0:1], src=dy[0, 0:1, 0:1, 0:1, 0:1])
     x_win_0 = nl.ndarray((1, 1, 1, 1, 1), dtype=nl.bfloat16, buffer=nl.sbuf, name="x_win_0")
     nisa.dma_copy(dst=x_win_0[0:1, 0, 0:1, 0:1, 0:1], src=x_in[0, 0:1, 0:1, 0:1, 0:1])
+    dy_win_0 = nl.ndarray((1, 1, 1, 1, 1), dtype=nl.bfloat16, buffer=nl.sbuf, name="dy_win_0")
+    nisa.dma_copy(dst=dy_win_0[0:1, 0, 0:1, 0:1, 0:1], src=dy[0, 0:1, 0:1, 0:1, 0:1])
     w_nat_0 = nl.ndarray((1, 1, 1), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_nat_0")
     nisa.dma_copy(dst=w_nat_0, src=filters.ap(pattern=[[1, 1], [1, 1], [1, 1]], offset=0))
 

@@ -49,8 +49,8 @@ Tiling
 Memory
     SBUF peak 49296 of 212984 bytes per partition, PSUM peak 5 of 8 banks
     role      memory  buffers  largest             dtype  B/partition
-    dy_win    sbuf    2        [128, 1, 2, 9, 9]   bf16   324
     x_win     sbuf    2        [128, 1, 4, 7, 7]   bf16   392
+    dy_win    sbuf    2        [128, 1, 2, 9, 9]   bf16   324
     w_nat     sbuf    4        [128, 24, 256]      bf16   12288
     db_part   sbuf    2        [128, 1]            fp32   4
     stat_t    sbuf    1        [98, 1, 3, 1, 256]  bf16   1536
@@ -99,6 +99,14 @@ def conv3d_n1_ci256_co256_i2x7x7_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     db = nl.ndarray((256,), dtype=nl.bfloat16, buffer=nl.shared_hbm, name="db")
 
     # === slab 1 of 1: load ===========================================================================================
+    x_win_0 = nl.ndarray((128, 1, 4, 7, 7), dtype=nl.bfloat16, buffer=nl.sbuf, name="x_win_0")
+    nisa.memset(dst=x_win_0[0:128, 0:1, 0:1, 0:7, 0:7], value=0.0, engine=nisa.engine.gpsimd)
+    nisa.memset(dst=x_win_0[0:128, 0:1, 3:4, 0:7, 0:7], value=0.0, engine=nisa.engine.gpsimd)
+    nisa.dma_copy(dst=x_win_0[0:128, 0, 1:3, 0:7, 0:7], src=x_in[0, 0:128, 0:2, 0:7, 0:7])
+    x_win_1 = nl.ndarray((128, 1, 4, 7, 7), dtype=nl.bfloat16, buffer=nl.sbuf, name="x_win_1")
+    nisa.memset(dst=x_win_1[0:128, 0:1, 0:1, 0:7, 0:7], value=0.0, engine=nisa.engine.gpsimd)
+    nisa.memset(dst=x_win_1[0:128, 0:1, 3:4, 0:7, 0:7], value=0.0, engine=nisa.engine.gpsimd)
+    nisa.dma_copy(dst=x_win_1[0:128, 0, 1:3, 0:7, 0:7], src=x_in[0, 128:256, 0:2, 0:7, 0:7])
     dy_win_0 = nl.ndarray((128, 1, 2, 9, 9), dtype=nl.bfloat16, buffer=nl.sbuf, name="dy_win_0")
     nisa.memset(dst=dy_win_0[0:128, 0:1, 0:2, 0:1, 0:9], value=0.0, engine=nisa.engine.gpsimd)
     nisa.memset(dst=dy_win_0[0:128, 0:1, 0:2, 8:9, 0:9], value=0.0, engine=nisa.engine.gpsimd)
@@ -111,14 +119,6 @@ def conv3d_n1_ci256_co256_i2x7x7_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     nisa.memset(dst=dy_win_1[0:128, 0:1, 0:2, 0:9, 0:1], value=0.0, engine=nisa.engine.gpsimd)
     nisa.memset(dst=dy_win_1[0:128, 0:1, 0:2, 0:9, 8:9], value=0.0, engine=nisa.engine.gpsimd)
     nisa.dma_copy(dst=dy_win_1[0:128, 0, 0:2, 1:8, 1:8], src=dy[0, 128:256, 0:2, 0:7, 0:7])
-    x_win_0 = nl.ndarray((128, 1, 4, 7, 7), dtype=nl.bfloat16, buffer=nl.sbuf, name="x_win_0")
-    nisa.memset(dst=x_win_0[0:128, 0:1, 0:1, 0:7, 0:7], value=0.0, engine=nisa.engine.gpsimd)
-    nisa.memset(dst=x_win_0[0:128, 0:1, 3:4, 0:7, 0:7], value=0.0, engine=nisa.engine.gpsimd)
-    nisa.dma_copy(dst=x_win_0[0:128, 0, 1:3, 0:7, 0:7], src=x_in[0, 0:128, 0:2, 0:7, 0:7])
-    x_win_1 = nl.ndarray((128, 1, 4, 7, 7), dtype=nl.bfloat16, buffer=nl.sbuf, name="x_win_1")
-    nisa.memset(dst=x_win_1[0:128, 0:1, 0:1, 0:7, 0:7], value=0.0, engine=nisa.engine.gpsimd)
-    nisa.memset(dst=x_win_1[0:128, 0:1, 3:4, 0:7, 0:7], value=0.0, engine=nisa.engine.gpsimd)
-    nisa.dma_copy(dst=x_win_1[0:128, 0, 1:3, 0:7, 0:7], src=x_in[0, 128:256, 0:2, 0:7, 0:7])
     w_nat_0 = nl.ndarray((128, 24, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_nat_0")
     nisa.dma_copy(dst=w_nat_0, src=filters.ap(pattern=[[256, 128], [65536, 24], [1, 256]], offset=0))
     w_nat_1 = nl.ndarray((128, 3, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_nat_1")

@@ -53,8 +53,8 @@ Tiling
 Memory
     SBUF peak 1604 of 212984 bytes per partition, PSUM peak 2 of 8 banks
     role       memory  buffers  largest            dtype  B/partition
-    dy_win     sbuf    1        [16, 1, 6, 8, 8]   bf16   768
     x_win      sbuf    1        [32, 1, 3, 4, 4]   bf16   96
+    dy_win     sbuf    1        [16, 1, 6, 8, 8]   bf16   768
     w_bank     sbuf    1        [16, 8, 32]        bf16   512
     db_part    sbuf    1        [16, 1]            fp32   4
     stat_t     sbuf    1        [48, 1, 1, 1, 32]  bf16   64
@@ -102,10 +102,10 @@ def conv3d_n1_ci32_co16_i3x4x4_k2x2x2_s2x2x2_p0_0_0_0_0_0_d1x1x1_bf16_trn2_t(dy,
     db = nl.ndarray((16,), dtype=nl.bfloat16, buffer=nl.shared_hbm, name="db")
 
     # === slab 1 of 1: load ===========================================================================================
-    dy_win_0 = nl.ndarray((16, 1, 6, 8, 8), dtype=nl.bfloat16, buffer=nl.sbuf, name="dy_win_0")
-    nisa.dma_copy(dst=dy_win_0[0:16, 0, 0:6, 0:8, 0:8], src=dy[0, 0:16, 0:6, 0:8, 0:8])
     x_win_0 = nl.ndarray((32, 1, 3, 4, 4), dtype=nl.bfloat16, buffer=nl.sbuf, name="x_win_0")
     nisa.dma_copy(dst=x_win_0[0:32, 0, 0:3, 0:4, 0:4], src=x_in[0, 0:32, 0:3, 0:4, 0:4])
+    dy_win_0 = nl.ndarray((16, 1, 6, 8, 8), dtype=nl.bfloat16, buffer=nl.sbuf, name="dy_win_0")
+    nisa.dma_copy(dst=dy_win_0[0:16, 0, 0:6, 0:8, 0:8], src=dy[0, 0:16, 0:6, 0:8, 0:8])
     w_bank_0 = nl.ndarray((16, 8, 32), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_bank_0")
     nisa.dma_copy(dst=w_bank_0, src=filters.ap(pattern=[[32, 16], [512, 8], [1, 32]], offset=0))
 

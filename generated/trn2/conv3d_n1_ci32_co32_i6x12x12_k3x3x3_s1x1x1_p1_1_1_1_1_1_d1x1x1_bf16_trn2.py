@@ -52,8 +52,8 @@ Memory
     role      memory  buffers  largest             dtype  B/partition
     zero_w    sbuf    1        [1, 128]            bf16   256
     zero_x    sbuf    1        [1, 3, 7, 14]       bf16   588
-    dy_win    sbuf    1        [64, 1, 8, 6, 14]   bf16   1344
     x_win     sbuf    1        [32, 1, 6, 14, 12]  bf16   2016
+    dy_win    sbuf    1        [64, 1, 8, 6, 14]   bf16   1344
     w_nat     sbuf    1        [64, 18, 64]        bf16   2304
     db_part   sbuf    1        [64, 1]             fp32   4
     stat_t    sbuf    1        [108, 2, 2, 4, 32]  bf16   1024
@@ -111,6 +111,10 @@ def conv3d_n1_ci32_co32_i6x12x12_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     nisa.memset(dst=zero_x_0, value=0.0, engine=nisa.engine.gpsimd)
 
     # === slab 1 of 1: load ===========================================================================================
+    x_win_0 = nl.ndarray((32, 1, 6, 14, 12), dtype=nl.bfloat16, buffer=nl.sbuf, name="x_win_0")
+    nisa.memset(dst=x_win_0[0:32, 0:1, 0:6, 0:1, 0:12], value=0.0, engine=nisa.engine.gpsimd)
+    nisa.memset(dst=x_win_0[0:32, 0:1, 0:6, 13:14, 0:12], value=0.0, engine=nisa.engine.gpsimd)
+    nisa.dma_copy(dst=x_win_0[0:32, 0, 0:6, 1:13, 0:12], src=x_in[0, 0:32, 0:6, 0:12, 0:12])
     dy_win_0 = nl.ndarray((64, 1, 8, 6, 14), dtype=nl.bfloat16, buffer=nl.sbuf, name="dy_win_0")
     nisa.memset(dst=dy_win_0[0:64, 0:1, 0:1, 0:6, 0:14], value=0.0, engine=nisa.engine.gpsimd)
     nisa.memset(dst=dy_win_0[0:64, 0:1, 7:8, 0:6, 0:14], value=0.0, engine=nisa.engine.gpsimd)
@@ -118,10 +122,6 @@ def conv3d_n1_ci32_co32_i6x12x12_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     nisa.memset(dst=dy_win_0[0:64, 0:1, 0:8, 0:6, 13:14], value=0.0, engine=nisa.engine.gpsimd)
     nisa.dma_copy(dst=dy_win_0[0:32, 0, 1:7, 0:6, 1:13], src=dy[0, 0:32, 0:6, 0:11:2, 0:12])
     nisa.dma_copy(dst=dy_win_0[32:64, 0, 1:7, 0:6, 1:13], src=dy[0, 0:32, 0:6, 1:12:2, 0:12])
-    x_win_0 = nl.ndarray((32, 1, 6, 14, 12), dtype=nl.bfloat16, buffer=nl.sbuf, name="x_win_0")
-    nisa.memset(dst=x_win_0[0:32, 0:1, 0:6, 0:1, 0:12], value=0.0, engine=nisa.engine.gpsimd)
-    nisa.memset(dst=x_win_0[0:32, 0:1, 0:6, 13:14, 0:12], value=0.0, engine=nisa.engine.gpsimd)
-    nisa.dma_copy(dst=x_win_0[0:32, 0, 0:6, 1:13, 0:12], src=x_in[0, 0:32, 0:6, 0:12, 0:12])
     w_nat_0 = nl.ndarray((64, 18, 64), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_nat_0")
     nisa.memset(dst=w_nat_0, value=0.0, engine=nisa.engine.gpsimd)
     nisa.dma_copy(dst=w_nat_0[0:32, 0:3, 0:32], src=filters.ap(pattern=[[32, 32], [1024, 3], [1, 32]], offset=0))

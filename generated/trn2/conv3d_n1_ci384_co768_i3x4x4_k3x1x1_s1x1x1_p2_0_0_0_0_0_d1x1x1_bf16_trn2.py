@@ -50,8 +50,8 @@ Tiling
 Memory
     SBUF peak 22104 of 212984 bytes per partition, PSUM peak 5 of 8 banks
     role      memory  buffers  largest             dtype  B/partition
-    dy_win    sbuf    6        [128, 1, 3, 1, 16]  bf16   96
     x_win     sbuf    3        [128, 1, 5, 1, 16]  bf16   160
+    dy_win    sbuf    6        [128, 1, 3, 1, 16]  bf16   96
     w_nat     sbuf    3        [128, 3, 768]       bf16   4608
     db_part   sbuf    6        [128, 1]            fp32   4
     stat_t    sbuf    1        [48, 1, 3, 1, 384]  bf16   2304
@@ -106,6 +106,15 @@ def conv3d_n1_ci384_co768_i3x4x4_k3x1x1_s1x1x1_p2_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
     dx_view = dx.reshape((1, 384, 3, 1, 16))
 
     # === slab 1 of 1: load ===========================================================================================
+    x_win_0 = nl.ndarray((128, 1, 5, 1, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="x_win_0")
+    nisa.memset(dst=x_win_0[0:128, 0:1, 0:2, 0:1, 0:16], value=0.0, engine=nisa.engine.gpsimd)
+    nisa.dma_copy(dst=x_win_0[0:128, 0, 2:5, 0:1, 0:16], src=x_in_view[0, 0:128, 0:3, 0:1, 0:16])
+    x_win_1 = nl.ndarray((128, 1, 5, 1, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="x_win_1")
+    nisa.memset(dst=x_win_1[0:128, 0:1, 0:2, 0:1, 0:16], value=0.0, engine=nisa.engine.gpsimd)
+    nisa.dma_copy(dst=x_win_1[0:128, 0, 2:5, 0:1, 0:16], src=x_in_view[0, 128:256, 0:3, 0:1, 0:16])
+    x_win_2 = nl.ndarray((128, 1, 5, 1, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="x_win_2")
+    nisa.memset(dst=x_win_2[0:128, 0:1, 0:2, 0:1, 0:16], value=0.0, engine=nisa.engine.gpsimd)
+    nisa.dma_copy(dst=x_win_2[0:128, 0, 2:5, 0:1, 0:16], src=x_in_view[0, 256:384, 0:3, 0:1, 0:16])
     dy_win_0 = nl.ndarray((128, 1, 3, 1, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="dy_win_0")
     nisa.dma_copy(dst=dy_win_0[0:128, 0, 0:3, 0:1, 0:16], src=dy_view[0, 0:128, 0:3, 0:1, 0:16])
     dy_win_1 = nl.ndarray((128, 1, 3, 1, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="dy_win_1")
@@ -118,15 +127,6 @@ def conv3d_n1_ci384_co768_i3x4x4_k3x1x1_s1x1x1_p2_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
     nisa.dma_copy(dst=dy_win_4[0:128, 0, 0:3, 0:1, 0:16], src=dy_view[0, 512:640, 0:3, 0:1, 0:16])
     dy_win_5 = nl.ndarray((128, 1, 3, 1, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="dy_win_5")
     nisa.dma_copy(dst=dy_win_5[0:128, 0, 0:3, 0:1, 0:16], src=dy_view[0, 640:768, 0:3, 0:1, 0:16])
-    x_win_0 = nl.ndarray((128, 1, 5, 1, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="x_win_0")
-    nisa.memset(dst=x_win_0[0:128, 0:1, 0:2, 0:1, 0:16], value=0.0, engine=nisa.engine.gpsimd)
-    nisa.dma_copy(dst=x_win_0[0:128, 0, 2:5, 0:1, 0:16], src=x_in_view[0, 0:128, 0:3, 0:1, 0:16])
-    x_win_1 = nl.ndarray((128, 1, 5, 1, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="x_win_1")
-    nisa.memset(dst=x_win_1[0:128, 0:1, 0:2, 0:1, 0:16], value=0.0, engine=nisa.engine.gpsimd)
-    nisa.dma_copy(dst=x_win_1[0:128, 0, 2:5, 0:1, 0:16], src=x_in_view[0, 128:256, 0:3, 0:1, 0:16])
-    x_win_2 = nl.ndarray((128, 1, 5, 1, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="x_win_2")
-    nisa.memset(dst=x_win_2[0:128, 0:1, 0:2, 0:1, 0:16], value=0.0, engine=nisa.engine.gpsimd)
-    nisa.dma_copy(dst=x_win_2[0:128, 0, 2:5, 0:1, 0:16], src=x_in_view[0, 256:384, 0:3, 0:1, 0:16])
     w_nat_0 = nl.ndarray((128, 3, 768), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_nat_0")
     nisa.dma_copy(dst=w_nat_0, src=filters.ap(pattern=[[768, 128], [294912, 3], [1, 768]], offset=0))
     w_nat_1 = nl.ndarray((128, 3, 768), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_nat_1")

@@ -49,8 +49,8 @@ Tiling
 Memory
     SBUF peak 2504 of 212984 bytes per partition, PSUM peak 2 of 8 banks
     role      memory  buffers  largest             dtype  B/partition
-    dy_win    sbuf    1        [16, 1, 1, 1, 602]  bf16   1204
     x_win     sbuf    1        [16, 1, 1, 1, 600]  bf16   1200
+    dy_win    sbuf    1        [16, 1, 1, 1, 602]  bf16   1204
     w_nat     sbuf    1        [16, 3, 16]         bf16   96
     db_part   sbuf    1        [16, 1]             fp32   4
     stat_t    sbuf    1        [120, 5, 1, 2, 8]   bf16   160
@@ -102,14 +102,14 @@ def conv3d_n1_ci8_co8_i1x2x600_k1x1x3_s1x1x1_p0_0_0_0_1_1_d1x1x1_bf16_trn2(dy, x
     db = nl.ndarray((8,), dtype=nl.bfloat16, buffer=nl.shared_hbm, name="db")
 
     # === slab 1 of 1: load ===========================================================================================
+    x_win_0 = nl.ndarray((16, 1, 1, 1, 600), dtype=nl.bfloat16, buffer=nl.sbuf, name="x_win_0")
+    nisa.dma_copy(dst=x_win_0[0:8, 0, 0:1, 0:1, 0:600], src=x_in[0, 0:8, 0:1, 0:1, 0:600])
+    nisa.dma_copy(dst=x_win_0[8:16, 0, 0:1, 0:1, 0:600], src=x_in[0, 0:8, 0:1, 1:2, 0:600])
     dy_win_0 = nl.ndarray((16, 1, 1, 1, 602), dtype=nl.bfloat16, buffer=nl.sbuf, name="dy_win_0")
     nisa.memset(dst=dy_win_0[0:16, 0:1, 0:1, 0:1, 0:1], value=0.0, engine=nisa.engine.gpsimd)
     nisa.memset(dst=dy_win_0[0:16, 0:1, 0:1, 0:1, 601:602], value=0.0, engine=nisa.engine.gpsimd)
     nisa.dma_copy(dst=dy_win_0[0:8, 0, 0:1, 0:1, 1:601], src=dy[0, 0:8, 0:1, 0:1, 0:600])
     nisa.dma_copy(dst=dy_win_0[8:16, 0, 0:1, 0:1, 1:601], src=dy[0, 0:8, 0:1, 1:2, 0:600])
-    x_win_0 = nl.ndarray((16, 1, 1, 1, 600), dtype=nl.bfloat16, buffer=nl.sbuf, name="x_win_0")
-    nisa.dma_copy(dst=x_win_0[0:8, 0, 0:1, 0:1, 0:600], src=x_in[0, 0:8, 0:1, 0:1, 0:600])
-    nisa.dma_copy(dst=x_win_0[8:16, 0, 0:1, 0:1, 0:600], src=x_in[0, 0:8, 0:1, 1:2, 0:600])
     w_nat_0 = nl.ndarray((16, 3, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_nat_0")
     nisa.memset(dst=w_nat_0, value=0.0, engine=nisa.engine.gpsimd)
     nisa.dma_copy(dst=w_nat_0[0:8, 0:3, 0:8], src=filters.ap(pattern=[[8, 8], [64, 3], [1, 8]], offset=0))

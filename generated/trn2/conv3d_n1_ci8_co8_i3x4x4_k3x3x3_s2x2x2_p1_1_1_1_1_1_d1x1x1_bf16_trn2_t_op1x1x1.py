@@ -53,8 +53,8 @@ Tiling
 Memory
     SBUF peak 1514 of 212984 bytes per partition, PSUM peak 3 of 8 banks
     role       memory  buffers  largest           dtype  B/partition
-    dy_win     sbuf    1        [16, 1, 7, 5, 9]  bf16   630
     x_win      sbuf    1        [8, 1, 3, 4, 4]   bf16   96
+    dy_win     sbuf    1        [16, 1, 7, 5, 9]  bf16   630
     w_bank     sbuf    1        [16, 18, 8]       bf16   288
     db_part    sbuf    1        [16, 1]           fp32   4
     stat_t     sbuf    1        [48, 1, 1, 1, 8]  bf16   16
@@ -103,14 +103,14 @@ def conv3d_n1_ci8_co8_i3x4x4_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2_t_op1x1
     db = nl.ndarray((8,), dtype=nl.bfloat16, buffer=nl.shared_hbm, name="db")
 
     # === slab 1 of 1: load ===========================================================================================
+    x_win_0 = nl.ndarray((8, 1, 3, 4, 4), dtype=nl.bfloat16, buffer=nl.sbuf, name="x_win_0")
+    nisa.dma_copy(dst=x_win_0[0:8, 0, 0:3, 0:4, 0:4], src=x_in[0, 0:8, 0:3, 0:4, 0:4])
     dy_win_0 = nl.ndarray((16, 1, 7, 5, 9), dtype=nl.bfloat16, buffer=nl.sbuf, name="dy_win_0")
     nisa.memset(dst=dy_win_0[0:16, 0:1, 0:1, 0:5, 0:9], value=0.0, engine=nisa.engine.gpsimd)
     nisa.memset(dst=dy_win_0[0:16, 0:1, 0:7, 0:1, 0:9], value=0.0, engine=nisa.engine.gpsimd)
     nisa.memset(dst=dy_win_0[0:16, 0:1, 0:7, 0:5, 0:1], value=0.0, engine=nisa.engine.gpsimd)
     nisa.dma_copy(dst=dy_win_0[0:8, 0, 1:7, 1:5, 1:9], src=dy[0, 0:8, 0:6, 0:7:2, 0:8])
     nisa.dma_copy(dst=dy_win_0[8:16, 0, 1:7, 1:5, 1:9], src=dy[0, 0:8, 0:6, 1:8:2, 0:8])
-    x_win_0 = nl.ndarray((8, 1, 3, 4, 4), dtype=nl.bfloat16, buffer=nl.sbuf, name="x_win_0")
-    nisa.dma_copy(dst=x_win_0[0:8, 0, 0:3, 0:4, 0:4], src=x_in[0, 0:8, 0:3, 0:4, 0:4])
     w_bank_0 = nl.ndarray((16, 18, 8), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_bank_0")
     nisa.memset(dst=w_bank_0, value=0.0, engine=nisa.engine.gpsimd)
     nisa.dma_copy(dst=w_bank_0[8:16, 0:3, 0:8], src=filters.ap(pattern=[[8, 8], [64, 3], [1, 8]], offset=0))
