@@ -147,40 +147,22 @@ class SlabPass:
         """Load and prepare a slab, while the pending one is contracted."""
         pack, builder = self.pack, self.builder
         positions = pack.wgrad.positions(slab) if pack.wgrad is not None and contracts else None
-        dy_need, x_need = pack.needs(slab, positions, self.dgrad, self.bgrad)
         pack.section(f"{label}: load")
-        x_windows: tuple[Window, ...] = ()
-        x_comes_first = pack.schedule.dx_last and pack.turns_first(pack.x_side)
-        if x_comes_first:
-            x_windows = pack.load(pack.x_side, x_need)
-        summed = pack.load(pack.dy_side, dy_need, exact=self.bgrad is not None)
-        self.windows = summed or self.windows
-        multiplies = self.dgrad is not None or positions is not None
-        dy_windows = tuple(narrowed(builder, w) for w in summed if multiplies)
-        if not x_comes_first:
-            x_windows = pack.load(pack.x_side, x_need)
-        by_side = {pack.dy_side: dy_windows, pack.x_side: x_windows}
-        if self.dgrad is not None and pack.schedule.dx_last:
-            self.dgrad.load_ahead(pack.schedule.filters_ahead)
-        notes = []
-        if pending is not None:
-            notes.append(f"Woven: {pending.title} is contracted meanwhile.")
-        dgrad = None if pack.schedule.dx_last else self.dgrad
-        work = {"db": self.bgrad, "dx": dgrad, "operands of dw": positions}
-        names = [name for name, needed in work.items() if needed is not None]
-        pack.section(f"{label}: {', '.join(names) or 'no work of its own'}", *notes)
-        dy_box = pack.box(slab, pack.dy_side)
+        summed, by_side = self._load(slab, positions)
+        self._open(label, pending, positions)
+        dy_box, dx_box = pack.box(slab, pack.dy_side), pack.box(slab, pack.x_side)
         if self.bgrad is not None and not dy_box.is_empty:
             self.bgrad.slab(dy_box, summed)
         with builder.captured() as filters:
             if self.dgrad is not None and pending is not None and pending.owner is not self:
                 self.dgrad.prepare()
-        dx_box = pack.box(slab, pack.x_side)
         with builder.captured() as dx:
-            if dgrad is not None and not dx_box.is_empty:
-                dgrad.slab(dx_box, dy_windows)
-        if self.dgrad is not None and pack.schedule.dx_last and not dx_box.is_empty:
-            self._late_dx = partial(self.dgrad.slab, dx_box, dy_windows)
+            if self.dgrad is not None and not dx_box.is_empty:
+                compute = partial(self.dgrad.slab, dx_box, by_side[pack.dy_side])
+                if pack.schedule.dx_last:
+                    self._late_dx = compute
+                else:
+                    compute()
         with builder.captured() as turning:
             prepared = self._turn(label, positions, by_side, last=last)
         if not pack.schedule.woven:
@@ -200,6 +182,36 @@ class SlabPass:
         builder.weave(contracted, preparing)
         builder.catch_up()
         return prepared
+
+    def _load(
+        self, slab: Slab, positions: Box | None
+    ) -> tuple[tuple[Window, ...], dict[Side, tuple[Window, ...]]]:
+        """Load a slab's windows: (of dy as db sums them, of each side in the type that is computed with)."""
+        pack, schedule = self.pack, self.pack.schedule
+        dy_need, x_need = pack.needs(slab, positions, self.dgrad, self.bgrad)
+        x_windows: tuple[Window, ...] = ()
+        x_comes_first = schedule.dx_last and pack.turns_first(pack.x_side)
+        if x_comes_first:
+            x_windows = pack.load(pack.x_side, x_need)
+        summed = pack.load(pack.dy_side, dy_need, exact=self.bgrad is not None)
+        self.windows = summed or self.windows
+        multiplies = self.dgrad is not None or positions is not None
+        dy_windows = tuple(narrowed(self.builder, w) for w in summed if multiplies)
+        if not x_comes_first:
+            x_windows = pack.load(pack.x_side, x_need)
+        if self.dgrad is not None and schedule.dx_last:
+            self.dgrad.load_ahead(schedule.filters_ahead)
+        return summed, {pack.dy_side: dy_windows, pack.x_side: x_windows}
+
+    def _open(self, label: str, pending: Contraction | None, positions: Box | None) -> None:
+        """Open the section in which a slab is prepared."""
+        dgrad = None if self.pack.schedule.dx_last else self.dgrad
+        work = {"db": self.bgrad, "dx": dgrad, "operands of dw": positions}
+        names = [name for name, needed in work.items() if needed is not None]
+        notes = []
+        if pending is not None:
+            notes.append(f"Woven: {pending.title} is contracted meanwhile.")
+        self.pack.section(f"{label}: {', '.join(names) or 'no work of its own'}", *notes)
 
     def _complete(self, pending: Contraction) -> None:
         """Contract a slab, and gather db if it was the last one of the pack before."""
