@@ -10,20 +10,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import groupby, product
 from typing import TYPE_CHECKING
 
 from conv3d_codegen.dtypes import dtype
-from conv3d_codegen.lower.channels_last import MIN_TURNED_BYTES, AxisRows, Part, store_turned
 from conv3d_codegen.lower.double_row import pair_windows, run_landing
 from conv3d_codegen.lower.dx_tiles import BoxLanding, BoxMoving, Contribution, Tile
+from conv3d_codegen.lower.filter_loads import Arrivals, load_filters
 from conv3d_codegen.lower.filters import (
-    Arrivals,
     EntryRow,
     diagonal_bank,
     diagonal_filters,
-    load_filters,
     prepare_filters,
 )
 from conv3d_codegen.lower.opening import open_with_zeros
@@ -33,21 +30,21 @@ from conv3d_codegen.planner.axes import BlockPhase
 from conv3d_codegen.planner.blocks import split_upto
 from conv3d_codegen.planner.double_row import HALVES, row_layout
 from conv3d_codegen.planner.schedule import STREAMED_TILES, dx_band
-from conv3d_codegen.program.instructions import dma_copy, matmul
+from conv3d_codegen.program.instructions import matmul
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from conv3d_codegen.lower.builder import Builder
     from conv3d_codegen.lower.diagonal import DiagonalFilters
+    from conv3d_codegen.lower.dx_rows import DxRows, DxTarget
     from conv3d_codegen.lower.dx_tiles import Landing, Moving
     from conv3d_codegen.lower.filters import Contracted, FilterBank, FilterSource, Staged
-    from conv3d_codegen.lower.tensors import Activation
     from conv3d_codegen.lower.windows import Window
     from conv3d_codegen.planner.axes import BlockTap, DgradAxis
     from conv3d_codegen.planner.double_row import RowLayout
     from conv3d_codegen.planner.schedule import DgradPlan
-    from conv3d_codegen.program.views import Buffer, SliceView
+    from conv3d_codegen.program.views import Buffer
 
 Range = tuple[int, int]
 Source = tuple[int, int]  # first dy block and the step to the next
@@ -62,8 +59,7 @@ class DgradLowering:
     builder: Builder
     plan: DgradPlan
     filters: FilterSource
-    dx: Activation
-    dx_dtype: str
+    target: DxTarget
     dx_blocks: tuple[Range, ...]
     dy_blocks: tuple[Range, ...]
     dy_dtype: str
@@ -143,13 +139,13 @@ class DgradLowering:
         operands = self._operands(box, windows)
         for i, channels in enumerate(self.dx_blocks):
             for band in self._bands(box):
-                out = self._allocate_out(band, channels)
-                self._compute(i, band, operands, out)
-                self._store(band, channels, out)
+                rows = self.target.allocate(self.builder, band, channels)
+                self._compute(i, operands, rows)
+                rows.store(self.builder)
 
     def _bands(self, box: Box) -> Iterator[Box]:
         """Cut a slab into samples and whole tiles, each of which is stored while the next one is computed."""
-        band = dx_band(self.plan, box.extents[1:], dtype(self.dx_dtype).bytes)
+        band = dx_band(self.plan, box.extents[1:], dtype(self.target.dtype).bytes)
         cuts = []
         for axis, (low, high), size in zip(self.plan.axes, box.ranges[1:], band, strict=True):
             start = (low + axis.pad) // axis.period * axis.period - axis.pad
@@ -185,56 +181,31 @@ class DgradLowering:
     def _row_layout(self, box: Box) -> RowLayout:
         return row_layout(self.plan.axes[2], *box.w)
 
-    def _allocate_out(self, box: Box, channels: Range) -> Buffer:
-        depth, height, _ = self.plan.axes
-        d, h = (_block_extent(axis, extent) for axis, extent in ((depth, box.d), (height, box.h)))
-        n, _, _, w = box.extents
-        shape = (self._columns(channels), n, d, h, w)
-        # The tensor engine turns 16 and 32 bits; narrower results are rounded after it.
-        is_narrow = dtype(self.dx_dtype).bytes < MIN_TURNED_BYTES
-        held = "fp32" if is_narrow and self._stores_turned(channels) else self.dx_dtype
-        return self.builder.allocate("dx_out", shape, held, "sbuf")
-
-    def _stores_turned(self, channels: Range) -> bool:
-        return self.dx.channels_last and channels[1] - channels[0] > 1
-
-    def _columns(self, channels: Range) -> int:
-        """Stationary columns: the dx rows of a block times its channels."""
-        depth, height, _ = self.plan.axes
-        return depth.rows * height.rows * (channels[1] - channels[0])
-
-    def _compute(self, i: int, box: Box, operands: tuple[Moving, ...], out: Buffer) -> None:
+    def _compute(self, i: int, operands: tuple[Moving, ...], rows: DxRows) -> None:
         open_tiles: list[OpenTile] = []
-        for tile in self._tiles(box):
+        for tile in self._tiles(rows.box):
             contributions = self._contributions(tile)
             if contributions:
                 open_tiles.append((tile, contributions))
             else:
-                parts = [tile] if self.side is None else self.side.phases(tile, box.w)
+                parts = [tile] if self.side is None else self.side.phases(tile, rows.box.w)
                 for part in parts:
-                    self.builder.zero(self._out_view(out, box, part))
+                    self.builder.zero(rows.place(part))
         group = 1 if self.plan.filters_resident else STREAMED_TILES
         if self.side is not None:
             group = max(1, group // len(self.side.runs()))
         for start in range(0, len(open_tiles), group):
-            self._accumulate(i, box, operands, out, open_tiles[start : start + group])
+            self._accumulate(i, operands, rows, open_tiles[start : start + group])
 
     def _accumulate(
-        self,
-        i: int,
-        box: Box,
-        operands: tuple[Moving, ...],
-        out: Buffer,
-        tiles: list[OpenTile],
+        self, i: int, operands: tuple[Moving, ...], rows: DxRows, tiles: list[OpenTile]
     ) -> None:
         """Matmuls of a group of tiles; streamed filters are turned once per group and block of dy channels."""
-        channels = self.dx_blocks[i]
-        columns = self._columns(channels)
-        landings = [self._land(box, columns, tile) for tile, _ in tiles]
+        landings = [self._land(rows, tile) for tile, _ in tiles]
         opened: set[Buffer] = set()
         for o, operand in enumerate(operands):
             dy_channels = self._contracted[o]
-            bank = self.banks.get((i, o)) or self._streamed(channels, dy_channels)
+            bank = self.banks.get((i, o)) or self._streamed(rows.channels, dy_channels)
             for (tile, contributions), landing in zip(tiles, landings, strict=True):
                 self.builder.comment(
                     f"{', '.join(b.name for b in landing.buffers)}: {tile.describe(self.plan.axes)}, "
@@ -256,15 +227,15 @@ class DgradLowering:
                         )
                     )
                     opened.add(part.buffer)
-        place = partial(self._out_view, out, box)
         for (tile, _), landing in zip(tiles, landings, strict=True):
-            landing.evict(self.builder, tile, place)
+            landing.evict(self.builder, tile, rows.place)
 
-    def _land(self, box: Box, columns: int, tile: Tile) -> Landing:
+    def _land(self, rows: DxRows, tile: Tile) -> Landing:
+        columns = rows.buffer.shape[0]
         if self.plan.double_row:
-            return run_landing(self.builder, columns, tile, self._row_layout(box))
+            return run_landing(self.builder, columns, tile, self._row_layout(rows.box))
         if self.side is not None:
-            return self.side.land(self.builder, columns, tile, box.w)
+            return self.side.land(self.builder, columns, tile, rows.box.w)
         shape = (columns, *tile.extents)
         return BoxLanding(self.builder.allocate("dx_ps", shape, "fp32", "psum"))
 
@@ -315,39 +286,6 @@ class DgradLowering:
             else:
                 yield (number, number + 1), part, source
 
-    def _out_view(self, out: Buffer, box: Box, tile: Tile) -> SliceView:
-        """Where a tile's dx rows lie in the slab's output buffer."""
-        spans = []
-        for axis, phase, (first, stop), (low, _) in zip(
-            self.plan.axes, tile.phases, tile.blocks, box.ranges[1:], strict=True
-        ):
-            if axis.blocked:
-                origin = (low + axis.pad) // axis.period
-                spans.append(slice(first - origin, stop - origin))
-            else:
-                start = first * axis.period + phase.residue - axis.pad - low
-                span = (stop - 1 - first) * axis.period + 1
-                spans.append(slice(start, start + span, axis.period))
-        return out[(slice(None), tile.sample - box.n[0], *spans)]
-
-    def _store(self, box: Box, channels: Range, out: Buffer) -> None:
-        depth, height, _ = self.plan.axes
-        width = channels[1] - channels[0]
-        if self._stores_turned(channels):
-            rows = _block_rows(depth, box.d), _block_rows(height, box.h)
-            columns = AxisRows(box.extents[3], box.w[0], 1, *box.w)
-            store_turned(
-                self.builder, Part(self.dx, out, channels, box.n, *rows, columns), self.dx_dtype
-            )
-            return
-        for sample in range(*box.n):
-            for r_d, (d_rows, d_blocks) in _stored_rows(depth, box.d):
-                for r_h, (h_rows, h_blocks) in _stored_rows(height, box.h):
-                    p0 = (r_d * height.rows + r_h) * width
-                    src = out[p0 : p0 + width, sample - box.n[0], d_blocks, h_blocks, :]
-                    dst = self.dx.view(sample, channels, (d_rows, h_rows, slice(*box.w)))
-                    self.builder.add(dma_copy(dst, src))
-
 
 def _reaches(
     axis: DgradAxis, phase: BlockPhase, blocks: Range
@@ -358,40 +296,3 @@ def _reaches(
         low, high = axis.sources(tap, first, stop)
         if low < high:
             yield tap, (low - first, high - first), (low * axis.step - tap.delta, axis.step)
-
-
-def _block_extent(axis: DgradAxis, extent: Range) -> int:
-    """Free positions that a range of dx rows takes in the output buffer."""
-    low, high = extent
-    if not axis.blocked:
-        return high - low
-    pad = axis.pad
-    return (high - 1 + pad) // axis.period - (low + pad) // axis.period + 1
-
-
-def _block_rows(axis: DgradAxis, extent: Range) -> AxisRows:
-    """Dx rows of the output buffer's blocks."""
-    low, high = extent
-    if not axis.blocked:
-        return AxisRows(high - low, low, 1, low, high)
-    first = (low + axis.pad) // axis.period
-    return AxisRows(
-        _block_extent(axis, extent), first * axis.period - axis.pad, axis.period, low, high
-    )
-
-
-def _stored_rows(axis: DgradAxis, extent: Range) -> Iterator[tuple[int, tuple[slice, slice]]]:
-    """For each row of a block: the dx rows it holds in HBM and the blocks it holds them in."""
-    low, high = extent
-    if not axis.blocked:
-        yield 0, (slice(low, high), slice(0, high - low))
-        return
-    pad, period = axis.pad, axis.period
-    origin = (low + pad) // period
-    for r in range(axis.rows):
-        first = -(-(low + pad - r) // period)
-        stop = (high - 1 + pad - r) // period + 1
-        if first < stop:
-            start = first * period + r - pad
-            rows = slice(start, start + (stop - 1 - first) * period + 1, period)
-            yield r, (rows, slice(first - origin, stop - origin))

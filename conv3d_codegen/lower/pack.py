@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from conv3d_codegen.lower.bgrad import BgradLowering
 from conv3d_codegen.lower.dgrad import DgradLowering
+from conv3d_codegen.lower.dx_rows import DxTarget
 from conv3d_codegen.lower.filters import FilterSource
 from conv3d_codegen.lower.loops import iterations
 from conv3d_codegen.lower.slab_pass import SlabPass
@@ -98,8 +99,7 @@ class PackLowering:
             self.builder,
             plan,
             source,
-            tensors.dx,
-            self.out_dtype,
+            DxTarget(tensors.dx, self.out_dtype, plan.axes),
             channel_blocks(channels, plan.in_block),
             self.blocks[self.dy_side],
             tensors.dy.buffer.dtype,
