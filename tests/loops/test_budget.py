@@ -14,7 +14,7 @@ from conv3d_codegen.errors import TextTooLong
 from conv3d_codegen.geometry import ConvGeometry
 
 GEOMETRY = ConvGeometry(
-    batch=6,
+    batch=9,
     in_channels=8,
     out_channels=8,
     input_size=(3, 6, 6),
