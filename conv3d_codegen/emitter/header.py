@@ -204,11 +204,8 @@ class Header:
         lines.append(f"for each slab, in loops along {rolled}:" if rolled else "for each slab:")
         lines.append("    load dy, channels on partitions")
         if schedule.dgrad is not None:
-            lines += [
-                "    for each tile of dx:",
-                "        for each tap: psum += filter.T @ shifted dy",
-                "        evict psum, rounded, to its rows of dx; then store the rows",
-            ]
+            lines.append("    for each tile of dx:")
+            lines += _SIDE_BY_SIDE if schedule.dgrad.beside > 1 else _TAP_BY_TAP
         if schedule.bgrad:
             lines.append("    db partial = sum of dy over positions")
         if schedule.wgrad is not None:
@@ -227,6 +224,17 @@ class Header:
         if schedule.bgrad:
             lines.append("db = sum of partial sums, rounded once")
         return lines
+
+
+_TAP_BY_TAP = (
+    "        for each tap: psum += filter.T @ shifted dy",
+    "        evict psum, rounded, to its rows of dx; then store the rows",
+)
+_SIDE_BY_SIDE = (
+    "        for each tap of D and H: psum += [filters of several taps of W].T @ shifted dy",
+    "        add the parts of psum up, each shifted by its tap of W",
+    "        round the sums to their rows of dx; then store the rows",
+)
 
 
 def _shape(extents: Sequence[int]) -> str:

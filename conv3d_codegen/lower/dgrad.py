@@ -253,7 +253,7 @@ class DgradLowering:
                 if self.side is not None:
                     cuts[2] = list(self.side.tiles(box.w, self.plan.tile[2]))
                 for d, h, w in product(*cuts):
-                    yield Tile(sample, phases, (d, h, w))
+                    yield Tile(sample, phases, (d, h, w), by_source=self.side is not None)
 
     def _contributions(self, tile: Tile) -> list[Contribution]:
         """All matmuls of a tile, one that covers it first if there is one."""

@@ -21,19 +21,25 @@ Ranges = tuple[Range, Range, Range]
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """One PSUM tile: a box of blocks of one phase combination and one sample."""
+    """One PSUM tile: a box of blocks of one phase combination and one sample.
+
+    by_source: whether its columns are those of dy that it reads, for all phases of W.
+    """
 
     sample: int
     phases: tuple[BlockPhase, BlockPhase, BlockPhase]
     blocks: Ranges
+    by_source: bool = False
 
     def describe(self, axes: tuple[DgradAxis, DgradAxis, DgradAxis]) -> str:
         """Name the dx rows of the tile, or its blocks of rows."""
         parts = [f"dx of sample {self.sample}"]
-        for name, axis, phase, (first, stop) in zip(
-            "dhw", axes, self.phases, self.blocks, strict=True
-        ):
-            if axis.blocked or phase not in axis.phases:
+        spans = zip("dhw", axes, self.phases, self.blocks, strict=True)
+        for name, axis, phase, (first, stop) in spans:
+            if self.by_source and name == "w":
+                parts.append(f"what columns {first} to {stop - 1} of dy add to")
+                continue
+            if axis.blocked:
                 parts.append(f"{name} blocks {first} to {stop - 1}")
                 continue
             low = first * axis.period + phase.residue - axis.pad

@@ -58,7 +58,8 @@ class SideTaps:
             blocks = max(held[0], first + high), min(held[1], stop + low)
             if blocks[0] < blocks[1]:
                 ranges = (*tile.blocks[:2], blocks)
-                yield replace(tile, phases=(*tile.phases[:2], phase), blocks=ranges)
+                phases = (*tile.phases[:2], phase)
+                yield replace(tile, phases=phases, blocks=ranges, by_source=False)
 
     def land(self, builder: Builder, rows: int, tile: Tile, columns: Range) -> SideLanding:
         """Make room for a tile of some dx columns; rows: partitions that a tap's product counts on."""
@@ -87,6 +88,8 @@ class SideLanding:
     def evict(self, builder: Builder, tile: Tile, place: Callable[[Tile], SliceView]) -> None:
         """Add each dx column's taps up, phase by phase."""
         origin = tile.blocks[2][0]
+        names = ", ".join(buffer.name for buffer in self.buffers)
+        builder.comment(f"{names}: the taps of W, each on partitions of its own, add up")
         for part in self.side.phases(tile, self.columns):
             first, stop = part.blocks[2]
             self._add_up(builder, part.phases[2], (first - origin, stop - origin), place(part))

@@ -74,8 +74,9 @@ Pseudocode
     for each slab:
         load dy, channels on partitions
         for each tile of dx:
-            for each tap: psum += filter.T @ shifted dy
-            evict psum, rounded, to its rows of dx; then store the rows
+            for each tap of D and H: psum += [filters of several taps of W].T @ shifted dy
+            add the parts of psum up, each shifted by its tap of W
+            round the sums to their rows of dx; then store the rows
         db partial = sum of dy over positions
         load x; turn dy and x: positions on partitions
         for each block of dy channels, for each run of taps:
@@ -163,8 +164,9 @@ def conv1d_n1_ci24_co24_i40_k4_s1_p6_0_d2_bf16_trn2(dy, x_in, filters):
     # === slab 1 of 1: dx =============================================================================================
     dx_out_0 = nl.ndarray((24, 1, 1, 1, 40), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")
     dx_ps_0 = nl.ndarray((128, 1, 1, 46), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
-    # dx_ps_0: dx of sample 0, d 0, h 0, w -6 to 39, from channels 0 to 23 of dy
+    # dx_ps_0: dx of sample 0, d 0, h 0, what columns 0 to 45 of dy add to, from channels 0 to 23 of dy
     nisa.nc_matmul(dst=dx_ps_0, stationary=w_turned_0_view, moving=dy_win_0[0:24, 0, 0:1, 0:1, 0:46], accumulate=False)
+    # dx_ps_0: the taps of W, each on partitions of its own, add up
     dx_sum_0 = nl.ndarray((128, 1, 1, 40), dtype=nl.float32, buffer=nl.sbuf, name="dx_sum_0")
     nisa.tensor_copy(dst=dx_sum_0[32:56, 0:1, 0:1, 0:40], src=dx_ps_0[0:24, 0:1, 0:1, 6:46], engine=nisa.engine.scalar)
     nisa.tensor_tensor(

@@ -77,8 +77,9 @@ Pseudocode
     for each slab:
         load dy, channels on partitions
         for each tile of dx:
-            for each tap: psum += filter.T @ shifted dy
-            evict psum, rounded, to its rows of dx; then store the rows
+            for each tap of D and H: psum += [filters of several taps of W].T @ shifted dy
+            add the parts of psum up, each shifted by its tap of W
+            round the sums to their rows of dx; then store the rows
         db partial = sum of dy over positions
         load x; turn dy and x: positions on partitions
         for each block of dy channels, for each run of taps:
@@ -179,7 +180,7 @@ def conv2d_n1_ci16_co24_i7x7_k3x3_s1x1_p1_1_1_1_d1x1_bf16_trn2(dy, x_in, filters
     # === slab 1 of 1: dx =============================================================================================
     dx_out_0 = nl.ndarray((16, 1, 1, 7, 7), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")
     dx_ps_0 = nl.ndarray((96, 1, 7, 9), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
-    # dx_ps_0: dx of sample 0, d 0, h 0 to 6, w -2 to 6, from channels 0 to 23 of dy
+    # dx_ps_0: dx of sample 0, d 0, h 0 to 6, what columns -1 to 7 of dy add to, from channels 0 to 23 of dy
     nisa.nc_matmul(
         dst=dx_ps_0,
         stationary=w_turned_0_view[0:24, 96:192],
@@ -198,6 +199,7 @@ def conv2d_n1_ci16_co24_i7x7_k3x3_s1x1_p1_1_1_1_d1x1_bf16_trn2(dy, x_in, filters
         moving=dy_win_0[0:24, 0, 0:1, 1:7, 0:9],
         accumulate=True,
     )
+    # dx_ps_0: the taps of W, each on partitions of its own, add up
     dx_sum_0 = nl.ndarray((128, 1, 7, 7), dtype=nl.float32, buffer=nl.sbuf, name="dx_sum_0")
     nisa.tensor_copy(dst=dx_sum_0[32:48, 0:1, 0:7, 0:7], src=dx_ps_0[0:16, 0:1, 0:7, 2:9], engine=nisa.engine.scalar)
     nisa.tensor_tensor(

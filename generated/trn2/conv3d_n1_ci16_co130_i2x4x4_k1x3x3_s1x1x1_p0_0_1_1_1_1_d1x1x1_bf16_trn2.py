@@ -79,8 +79,9 @@ Pseudocode
     for each slab:
         load dy, channels on partitions
         for each tile of dx:
-            for each tap: psum += filter.T @ shifted dy
-            evict psum, rounded, to its rows of dx; then store the rows
+            for each tap of D and H: psum += [filters of several taps of W].T @ shifted dy
+            add the parts of psum up, each shifted by its tap of W
+            round the sums to their rows of dx; then store the rows
         db partial = sum of dy over positions
         load x; turn x and dy: positions on partitions
         for each block of x channels, for each run of taps:
@@ -197,7 +198,7 @@ def conv3d_n1_ci16_co130_i2x4x4_k1x3x3_s1x1x1_p0_0_1_1_1_1_d1x1x1_bf16_trn2(dy, 
     # === slab 1 of 1: dx =============================================================================================
     dx_out_0 = nl.ndarray((16, 1, 2, 4, 4), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")
     dx_ps_0 = nl.ndarray((96, 2, 4, 6), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
-    # dx_ps_0: dx of sample 0, d 0 to 1, h 0 to 3, w -2 to 3, from channels 0 to 127 of dy
+    # dx_ps_0: dx of sample 0, d 0 to 1, h 0 to 3, what columns -1 to 4 of dy add to, from channels 0 to 127 of dy
     nisa.nc_matmul(
         dst=dx_ps_0,
         stationary=w_turned_0_view[0:128, 96:192],
@@ -216,7 +217,7 @@ def conv3d_n1_ci16_co130_i2x4x4_k1x3x3_s1x1x1_p0_0_1_1_1_1_d1x1x1_bf16_trn2(dy, 
         moving=dy_win_0[0:128, 0, 0:2, 0:3, 0:6],
         accumulate=True,
     )
-    # dx_ps_0: dx of sample 0, d 0 to 1, h 0 to 3, w -2 to 3, from channels 128 to 129 of dy
+    # dx_ps_0: dx of sample 0, d 0 to 1, h 0 to 3, what columns -1 to 4 of dy add to, from channels 128 to 129 of dy
     nisa.nc_matmul(
         dst=dx_ps_0,
         stationary=w_turned_1_view[0:2, 96:192],
@@ -235,6 +236,7 @@ def conv3d_n1_ci16_co130_i2x4x4_k1x3x3_s1x1x1_p0_0_1_1_1_1_d1x1x1_bf16_trn2(dy, 
         moving=dy_win_1[0:2, 0, 0:2, 0:3, 0:6],
         accumulate=True,
     )
+    # dx_ps_0: the taps of W, each on partitions of its own, add up
     dx_sum_0 = nl.ndarray((128, 2, 4, 4), dtype=nl.float32, buffer=nl.sbuf, name="dx_sum_0")
     nisa.tensor_copy(dst=dx_sum_0[32:48, 0:2, 0:4, 0:4], src=dx_ps_0[0:16, 0:2, 0:4, 2:6], engine=nisa.engine.scalar)
     nisa.tensor_tensor(

@@ -81,8 +81,9 @@ Pseudocode
     for each slab:
         load dy, channels on partitions
         for each tile of dx:
-            for each tap: psum += filter.T @ shifted dy
-            evict psum, rounded, to its rows of dx; then store the rows
+            for each tap of D and H: psum += [filters of several taps of W].T @ shifted dy
+            add the parts of psum up, each shifted by its tap of W
+            round the sums to their rows of dx; then store the rows
         db partial = sum of dy over positions
         load x; turn dy and x: positions on partitions
         for each block of dy channels, for each run of taps:
@@ -254,7 +255,7 @@ def conv3d_n1_ci16_co16_i3x6x6_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_fp32_trn2(dy, x
     # === slab 1 of 1: dx =============================================================================================
     dx_out_0 = nl.ndarray((32, 1, 2, 6, 6), dtype=nl.float32, buffer=nl.sbuf, name="dx_out_0")
     dx_ps_0 = nl.ndarray((96, 2, 6, 8), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
-    # dx_ps_0: dx of sample 0, d blocks 0 to 1, h 0 to 5, w -2 to 5, from channels 0 to 15 of dy
+    # dx_ps_0: dx of sample 0, d blocks 0 to 1, h 0 to 5, what columns -1 to 6 of dy add to, from channels 0 to 15 of dy
     nisa.nc_matmul(
         dst=dx_ps_0,
         stationary=w_turned_0_view[0:32, 96:192],
@@ -291,6 +292,7 @@ def conv3d_n1_ci16_co16_i3x6x6_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_fp32_trn2(dy, x
         moving=dy_win_0[0:32, 0, 0:1, 1:6, 0:8],
         accumulate=True,
     )
+    # dx_ps_0: the taps of W, each on partitions of its own, add up
     dx_sum_0 = nl.ndarray((128, 2, 6, 6), dtype=nl.float32, buffer=nl.sbuf, name="dx_sum_0")
     nisa.tensor_copy(dst=dx_sum_0[32:64, 0:2, 0:6, 0:6], src=dx_ps_0[0:32, 0:2, 0:6, 2:8], engine=nisa.engine.vector)
     nisa.tensor_tensor(

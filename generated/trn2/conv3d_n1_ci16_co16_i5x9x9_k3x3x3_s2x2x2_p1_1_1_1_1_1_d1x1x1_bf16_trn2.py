@@ -83,8 +83,9 @@ Pseudocode
     for each slab:
         load dy, channels on partitions
         for each tile of dx:
-            for each tap: psum += filter.T @ shifted dy
-            evict psum, rounded, to its rows of dx; then store the rows
+            for each tap of D and H: psum += [filters of several taps of W].T @ shifted dy
+            add the parts of psum up, each shifted by its tap of W
+            round the sums to their rows of dx; then store the rows
         db partial = sum of dy over positions
         load x; turn dy and x: positions on partitions
         for each block of dy channels, for each run of taps:
@@ -382,7 +383,7 @@ def conv3d_n1_ci16_co16_i5x9x9_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, x
     # === slab 1 of 1: dx =============================================================================================
     dx_out_0 = nl.ndarray((32, 1, 5, 5, 9), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")
     dx_ps_0 = nl.ndarray((96, 2, 5, 6), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
-    # dx_ps_0: dx of sample 0, d 1 to 3 by 2, h blocks 0 to 4, w blocks -1 to 4, from channels 0 to 15 of dy
+    # dx_ps_0: dx of sample 0, d 1 to 3 by 2, h blocks 0 to 4, what columns -1 to 4 of dy add to, from channels 0 to 15 of dy
     nisa.nc_matmul(
         dst=dx_ps_0,
         stationary=w_turned_0_view[0:16, 0:96],
@@ -407,6 +408,7 @@ def conv3d_n1_ci16_co16_i5x9x9_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, x
         moving=dy_win_0[0:16, 0, 0:2, 0:4, 0:6],
         accumulate=True,
     )
+    # dx_ps_0: the taps of W, each on partitions of its own, add up
     dx_sum_0 = nl.ndarray((128, 2, 5, 4), dtype=nl.float32, buffer=nl.sbuf, name="dx_sum_0")
     nisa.tensor_copy(dst=dx_sum_0[64:96, 0:2, 0:5, 0:4], src=dx_ps_0[0:32, 0:2, 0:5, 2:6], engine=nisa.engine.scalar)
     nisa.tensor_tensor(
@@ -422,7 +424,7 @@ def conv3d_n1_ci16_co16_i5x9x9_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, x
         engine=nisa.engine.scalar,
     )
     dx_ps_1 = nl.ndarray((96, 3, 5, 6), dtype=nl.float32, buffer=nl.psum, name="dx_ps_1")
-    # dx_ps_1: dx of sample 0, d 0 to 4 by 2, h blocks 0 to 4, w blocks -1 to 4, from channels 0 to 15 of dy
+    # dx_ps_1: dx of sample 0, d 0 to 4 by 2, h blocks 0 to 4, what columns -1 to 4 of dy add to, from channels 0 to 15 of dy
     nisa.nc_matmul(
         dst=dx_ps_1,
         stationary=w_turned_0_view[0:16, 192:288],
@@ -435,6 +437,7 @@ def conv3d_n1_ci16_co16_i5x9x9_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, x
         moving=dy_win_0[0:16, 0, 0:3, 0:4, 0:6],
         accumulate=True,
     )
+    # dx_ps_1: the taps of W, each on partitions of its own, add up
     dx_sum_1 = nl.ndarray((128, 3, 5, 4), dtype=nl.float32, buffer=nl.sbuf, name="dx_sum_1")
     nisa.tensor_copy(dst=dx_sum_1[64:96, 0:3, 0:5, 0:4], src=dx_ps_1[0:32, 0:3, 0:5, 2:6], engine=nisa.engine.scalar)
     nisa.tensor_tensor(

@@ -83,8 +83,9 @@ Pseudocode
     for each slab:
         load dy, channels on partitions
         for each tile of dx:
-            for each tap: psum += filter.T @ shifted dy
-            evict psum, rounded, to its rows of dx; then store the rows
+            for each tap of D and H: psum += [filters of several taps of W].T @ shifted dy
+            add the parts of psum up, each shifted by its tap of W
+            round the sums to their rows of dx; then store the rows
         db partial = sum of dy over positions
         load x; turn dy and x: positions on partitions
         for each block of dy channels, for each run of taps:
@@ -394,7 +395,7 @@ def conv3d_n1_ci16_co16_i7x9x9_k3x3x3_s2x2x2_p2_2_2_2_2_2_d2x2x2_bf16_trn2(dy, x
     nisa.memset(dst=dx_out_0[0:32, 0, 0:4, 1:8:2, 0:9:2], value=0.0, engine=nisa.engine.gpsimd)
     nisa.memset(dst=dx_out_0[0:32, 0, 0:4, 1:8:2, 1:8:2], value=0.0, engine=nisa.engine.gpsimd)
     dx_ps_0 = nl.ndarray((96, 4, 5, 7), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
-    # dx_ps_0: dx of sample 0, d blocks 1 to 4, h 0 to 8 by 2, w -4 to 8 by 2, from channels 0 to 15 of dy
+    # dx_ps_0: dx of sample 0, d blocks 1 to 4, h 0 to 8 by 2, what columns -1 to 5 of dy add to, from channels 0 to 15 of dy
     nisa.nc_matmul(
         dst=dx_ps_0,
         stationary=w_turned_0_view[0:16, 384:480],
@@ -449,6 +450,7 @@ def conv3d_n1_ci16_co16_i7x9x9_k3x3x3_s2x2x2_p2_2_2_2_2_2_d2x2x2_bf16_trn2(dy, x
         moving=dy_win_0[0:16, 0, 0:3, 0:4, 0:7],
         accumulate=True,
     )
+    # dx_ps_0: the taps of W, each on partitions of its own, add up
     dx_sum_0 = nl.ndarray((128, 4, 5, 5), dtype=nl.float32, buffer=nl.sbuf, name="dx_sum_0")
     nisa.tensor_copy(dst=dx_sum_0[32:64, 0:4, 0:5, 0:5], src=dx_ps_0[0:32, 0:4, 0:5, 2:7], engine=nisa.engine.scalar)
     nisa.tensor_tensor(

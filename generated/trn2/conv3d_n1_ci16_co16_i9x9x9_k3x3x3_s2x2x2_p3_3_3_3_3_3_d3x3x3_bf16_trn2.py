@@ -85,8 +85,9 @@ Pseudocode
     for each slab:
         load dy, channels on partitions
         for each tile of dx:
-            for each tap: psum += filter.T @ shifted dy
-            evict psum, rounded, to its rows of dx; then store the rows
+            for each tap of D and H: psum += [filters of several taps of W].T @ shifted dy
+            add the parts of psum up, each shifted by its tap of W
+            round the sums to their rows of dx; then store the rows
         db partial = sum of dy over positions
         load x; turn dy and x: positions on partitions
         for each block of dy channels, for each run of taps:
@@ -173,7 +174,7 @@ def conv3d_n1_ci16_co16_i9x9x9_k3x3x3_s2x2x2_p3_3_3_3_3_3_d3x3x3_bf16_trn2(dy, x
     db_part_0 = nl.ndarray((16, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     dx_out_0 = nl.ndarray((16, 1, 9, 9, 9), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")
     dx_ps_0 = nl.ndarray((96, 4, 4, 8), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
-    # dx_ps_0: dx of sample 0, d 1 to 7 by 2, h 1 to 7 by 2, w blocks -2 to 5, from channels 0 to 15 of dy
+    # dx_ps_0: dx of sample 0, d 1 to 7 by 2, h 1 to 7 by 2, what columns -2 to 5 of dy add to, from channels 0 to 15 of dy
     # no single tap covers this tile: open it with 0 · 0
     nisa.nc_matmul(dst=dx_ps_0, stationary=zero_w_0[0:1, 0:96], moving=zero_x_0, accumulate=False)
     nisa.nc_matmul(
@@ -200,6 +201,7 @@ def conv3d_n1_ci16_co16_i9x9x9_k3x3x3_s2x2x2_p3_3_3_3_3_3_d3x3x3_bf16_trn2(dy, x
         moving=dy_win_0[0:16, 0, 0:3, 0:3, 0:8],
         accumulate=True,
     )
+    # dx_ps_0: the taps of W, each on partitions of its own, add up
     dx_sum_0 = nl.ndarray((128, 4, 4, 4), dtype=nl.float32, buffer=nl.sbuf, name="dx_sum_0")
     nisa.tensor_copy(dst=dx_sum_0[64:80, 0:4, 0:4, 0:4], src=dx_ps_0[0:16, 0:4, 0:4, 4:8], engine=nisa.engine.scalar)
     nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:16, 0, 0:5, 0:5, 2:7], axis=(1, 2, 3))
@@ -216,7 +218,7 @@ def conv3d_n1_ci16_co16_i9x9x9_k3x3x3_s2x2x2_p3_3_3_3_3_3_d3x3x3_bf16_trn2(dy, x
         engine=nisa.engine.scalar,
     )
     dx_ps_1 = nl.ndarray((96, 4, 5, 8), dtype=nl.float32, buffer=nl.psum, name="dx_ps_1")
-    # dx_ps_1: dx of sample 0, d 1 to 7 by 2, h 0 to 8 by 2, w blocks -2 to 5, from channels 0 to 15 of dy
+    # dx_ps_1: dx of sample 0, d 1 to 7 by 2, h 0 to 8 by 2, what columns -2 to 5 of dy add to, from channels 0 to 15 of dy
     # no single tap covers this tile: open it with 0 · 0
     nisa.nc_matmul(dst=dx_ps_1, stationary=zero_w_0[0:1, 0:96], moving=zero_x_1, accumulate=False)
     nisa.nc_matmul(
@@ -257,6 +259,7 @@ def conv3d_n1_ci16_co16_i9x9x9_k3x3x3_s2x2x2_p3_3_3_3_3_3_d3x3x3_bf16_trn2(dy, x
         data=x_win_0[0:16, 0, 3:12:2, 0:9:2, 0:9:2],
         engine=nisa.engine.tensor,
     )
+    # dx_ps_1: the taps of W, each on partitions of its own, add up
     dx_sum_1 = nl.ndarray((128, 4, 5, 4), dtype=nl.float32, buffer=nl.sbuf, name="dx_sum_1")
     nisa.tensor_copy(dst=dx_sum_1[64:80, 0:4, 0:5, 0:4], src=dx_ps_1[0:16, 0:4, 0:5, 4:8], engine=nisa.engine.scalar)
     nisa.tensor_tensor(
@@ -272,7 +275,7 @@ def conv3d_n1_ci16_co16_i9x9x9_k3x3x3_s2x2x2_p3_3_3_3_3_3_d3x3x3_bf16_trn2(dy, x
         engine=nisa.engine.scalar,
     )
     dx_ps_2 = nl.ndarray((96, 5, 4, 8), dtype=nl.float32, buffer=nl.psum, name="dx_ps_2")
-    # dx_ps_2: dx of sample 0, d 0 to 8 by 2, h 1 to 7 by 2, w blocks -2 to 5, from channels 0 to 15 of dy
+    # dx_ps_2: dx of sample 0, d 0 to 8 by 2, h 1 to 7 by 2, what columns -2 to 5 of dy add to, from channels 0 to 15 of dy
     # no single tap covers this tile: open it with 0 · 0
     nisa.nc_matmul(dst=dx_ps_2, stationary=zero_w_0[0:1, 0:96], moving=zero_x_2, accumulate=False)
     nisa.nc_transpose(
@@ -371,6 +374,7 @@ def conv3d_n1_ci16_co16_i9x9x9_k3x3x3_s2x2x2_p3_3_3_3_3_3_d3x3x3_bf16_trn2(dy, x
         data=x_win_0[0:16, 0, 0:9:2, 3:12:2, 6:15:2],
         engine=nisa.engine.tensor,
     )
+    # dx_ps_2: the taps of W, each on partitions of its own, add up
     dx_sum_2 = nl.ndarray((128, 5, 4, 4), dtype=nl.float32, buffer=nl.sbuf, name="dx_sum_2")
     nisa.tensor_copy(dst=dx_sum_2[64:80, 0:5, 0:4, 0:4], src=dx_ps_2[0:16, 0:5, 0:4, 4:8], engine=nisa.engine.scalar)
     nisa.tensor_tensor(
@@ -386,7 +390,7 @@ def conv3d_n1_ci16_co16_i9x9x9_k3x3x3_s2x2x2_p3_3_3_3_3_3_d3x3x3_bf16_trn2(dy, x
         engine=nisa.engine.scalar,
     )
     dx_ps_3 = nl.ndarray((96, 5, 5, 8), dtype=nl.float32, buffer=nl.psum, name="dx_ps_3")
-    # dx_ps_3: dx of sample 0, d 0 to 8 by 2, h 0 to 8 by 2, w blocks -2 to 5, from channels 0 to 15 of dy
+    # dx_ps_3: dx of sample 0, d 0 to 8 by 2, h 0 to 8 by 2, what columns -2 to 5 of dy add to, from channels 0 to 15 of dy
     nisa.nc_matmul(
         dst=dx_ps_3,
         stationary=w_turned_0_view[0:16, 384:480],
@@ -428,6 +432,7 @@ def conv3d_n1_ci16_co16_i9x9x9_k3x3x3_s2x2x2_p3_3_3_3_3_3_d3x3x3_bf16_trn2(dy, x
         data=x_win_0[0:16, 0, 6:15:2, 6:15:2, 6:15:2],
         engine=nisa.engine.tensor,
     )
+    # dx_ps_3: the taps of W, each on partitions of its own, add up
     dx_sum_3 = nl.ndarray((128, 5, 5, 4), dtype=nl.float32, buffer=nl.sbuf, name="dx_sum_3")
     nisa.tensor_copy(dst=dx_sum_3[64:80, 0:5, 0:5, 0:4], src=dx_ps_3[0:16, 0:5, 0:5, 4:8], engine=nisa.engine.scalar)
     nisa.tensor_tensor(

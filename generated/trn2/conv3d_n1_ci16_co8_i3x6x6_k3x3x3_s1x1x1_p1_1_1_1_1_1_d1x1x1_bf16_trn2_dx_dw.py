@@ -76,8 +76,9 @@ Pseudocode
     for each slab:
         load dy, channels on partitions
         for each tile of dx:
-            for each tap: psum += filter.T @ shifted dy
-            evict psum, rounded, to its rows of dx; then store the rows
+            for each tap of D and H: psum += [filters of several taps of W].T @ shifted dy
+            add the parts of psum up, each shifted by its tap of W
+            round the sums to their rows of dx; then store the rows
         load x; turn dy and x: positions on partitions
         for each block of dy channels, for each run of taps:
             for each entry: psum += dy.T @ x, shifted by the taps
@@ -198,7 +199,7 @@ def conv3d_n1_ci16_co8_i3x6x6_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2_dx_dw(
     # === slab 1 of 1: dx =============================================================================================
     dx_out_0 = nl.ndarray((16, 1, 3, 6, 6), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")
     dx_ps_0 = nl.ndarray((96, 3, 6, 8), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
-    # dx_ps_0: dx of sample 0, d 0 to 2, h 0 to 5, w -2 to 5, from channels 0 to 7 of dy
+    # dx_ps_0: dx of sample 0, d 0 to 2, h 0 to 5, what columns -1 to 6 of dy add to, from channels 0 to 7 of dy
     nisa.nc_matmul(
         dst=dx_ps_0,
         stationary=w_turned_0_view[0:8, 384:480],
@@ -253,6 +254,7 @@ def conv3d_n1_ci16_co8_i3x6x6_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2_dx_dw(
         moving=dy_win_0[0:8, 0, 1:3, 0:5, 0:8],
         accumulate=True,
     )
+    # dx_ps_0: the taps of W, each on partitions of its own, add up
     dx_sum_0 = nl.ndarray((128, 3, 6, 6), dtype=nl.float32, buffer=nl.sbuf, name="dx_sum_0")
     nisa.tensor_copy(dst=dx_sum_0[32:48, 0:3, 0:6, 0:6], src=dx_ps_0[0:16, 0:3, 0:6, 2:8], engine=nisa.engine.scalar)
     nisa.tensor_tensor(

@@ -80,8 +80,9 @@ Pseudocode
     for each slab:
         load dy, channels on partitions
         for each tile of dx:
-            for each tap: psum += filter.T @ shifted dy
-            evict psum, rounded, to its rows of dx; then store the rows
+            for each tap of D and H: psum += [filters of several taps of W].T @ shifted dy
+            add the parts of psum up, each shifted by its tap of W
+            round the sums to their rows of dx; then store the rows
         db partial = sum of dy over positions
         load x; turn dy and x: positions on partitions
         for each block of dy channels, for each run of taps:
@@ -215,7 +216,7 @@ def conv3d_n1_ci1_co16_i4x8x8_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, x_
     # === slab 1 of 1: dx =============================================================================================
     dx_out_0 = nl.ndarray((1, 1, 4, 8, 8), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")
     dx_ps_0 = nl.ndarray((96, 4, 8, 10), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
-    # dx_ps_0: dx of sample 0, d 0 to 3, h 0 to 7, w -2 to 7, from channels 0 to 15 of dy
+    # dx_ps_0: dx of sample 0, d 0 to 3, h 0 to 7, what columns -1 to 8 of dy add to, from channels 0 to 15 of dy
     nisa.nc_matmul(
         dst=dx_ps_0,
         stationary=w_turned_0_view[0:16, 384:480],
@@ -270,6 +271,7 @@ def conv3d_n1_ci1_co16_i4x8x8_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, x_
         moving=dy_win_0[0:16, 0, 1:4, 0:7, 0:10],
         accumulate=True,
     )
+    # dx_ps_0: the taps of W, each on partitions of its own, add up
     dx_sum_0 = nl.ndarray((128, 4, 8, 8), dtype=nl.float32, buffer=nl.sbuf, name="dx_sum_0")
     nisa.tensor_copy(dst=dx_sum_0[32:33, 0:4, 0:8, 0:8], src=dx_ps_0[0:1, 0:4, 0:8, 2:10], engine=nisa.engine.scalar)
     nisa.tensor_tensor(

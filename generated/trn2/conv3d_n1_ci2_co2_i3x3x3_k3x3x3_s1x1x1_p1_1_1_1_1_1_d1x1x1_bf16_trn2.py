@@ -80,8 +80,9 @@ Pseudocode
     for each slab:
         load dy, channels on partitions
         for each tile of dx:
-            for each tap: psum += filter.T @ shifted dy
-            evict psum, rounded, to its rows of dx; then store the rows
+            for each tap of D and H: psum += [filters of several taps of W].T @ shifted dy
+            add the parts of psum up, each shifted by its tap of W
+            round the sums to their rows of dx; then store the rows
         db partial = sum of dy over positions
         load x; turn dy and x: positions on partitions
         for each block of dy channels, for each run of taps:
@@ -201,7 +202,7 @@ def conv3d_n1_ci2_co2_i3x3x3_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, x_i
     # === slab 1 of 1: dx =============================================================================================
     dx_out_0 = nl.ndarray((2, 1, 3, 3, 3), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")
     dx_ps_0 = nl.ndarray((96, 3, 3, 5), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
-    # dx_ps_0: dx of sample 0, d 0 to 2, h 0 to 2, w -2 to 2, from channels 0 to 1 of dy
+    # dx_ps_0: dx of sample 0, d 0 to 2, h 0 to 2, what columns -1 to 3 of dy add to, from channels 0 to 1 of dy
     nisa.nc_matmul(
         dst=dx_ps_0,
         stationary=w_turned_0_view[0:2, 384:480],
@@ -256,6 +257,7 @@ def conv3d_n1_ci2_co2_i3x3x3_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, x_i
         moving=dy_win_0[0:2, 0, 1:3, 0:2, 0:5],
         accumulate=True,
     )
+    # dx_ps_0: the taps of W, each on partitions of its own, add up
     dx_sum_0 = nl.ndarray((128, 3, 3, 3), dtype=nl.float32, buffer=nl.sbuf, name="dx_sum_0")
     nisa.tensor_copy(dst=dx_sum_0[32:34, 0:3, 0:3, 0:3], src=dx_ps_0[0:2, 0:3, 0:3, 2:5], engine=nisa.engine.scalar)
     nisa.tensor_tensor(

@@ -82,8 +82,9 @@ Pseudocode
     for each slab:
         load dy, channels on partitions
         for each tile of dx:
-            for each tap: psum += filter.T @ shifted dy
-            evict psum, rounded, to its rows of dx; then store the rows
+            for each tap of D and H: psum += [filters of several taps of W].T @ shifted dy
+            add the parts of psum up, each shifted by its tap of W
+            round the sums to their rows of dx; then store the rows
         db partial = sum of dy over positions
         load x; turn x and dy: positions on partitions
         for each block of x channels, for each run of taps:
@@ -444,7 +445,7 @@ def conv3d_n1_ci32_co32_i6x12x12_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     dx_out_0 = nl.ndarray((64, 1, 6, 7, 12), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")
     dx_ps_0 = nl.ndarray((128, 3, 7, 14), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
     dx_ps_1 = nl.ndarray((64, 3, 7, 14), dtype=nl.float32, buffer=nl.psum, name="dx_ps_1")
-    # dx_ps_0, dx_ps_1: dx of sample 0, d 0 to 2, h blocks 0 to 6, w -2 to 11, from channels 0 to 31 of dy
+    # dx_ps_0, dx_ps_1: dx of sample 0, d 0 to 2, h blocks 0 to 6, what columns -1 to 12 of dy add to, from channels 0 to 31 of dy
     # no single tap covers this tile: open it with 0 · 0
     nisa.nc_matmul(dst=dx_ps_0, stationary=zero_w_0, moving=zero_x_0, accumulate=False)
     # no single tap covers this tile: open it with 0 · 0
@@ -521,6 +522,7 @@ def conv3d_n1_ci32_co32_i6x12x12_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
         moving=dy_win_0[0:64, 0, 1:3, 0:6, 0:14],
         accumulate=True,
     )
+    # dx_ps_0, dx_ps_1: the taps of W, each on partitions of its own, add up
     dx_sum_0 = nl.ndarray((128, 3, 7, 12), dtype=nl.float32, buffer=nl.sbuf, name="dx_sum_0")
     nisa.tensor_copy(dst=dx_sum_0[64:128, 0:3, 0:7, 0:12], src=dx_ps_0[0:64, 0:3, 0:7, 2:14], engine=nisa.engine.scalar)
     nisa.tensor_tensor(
@@ -539,7 +541,7 @@ def conv3d_n1_ci32_co32_i6x12x12_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     )
     dx_ps_2 = nl.ndarray((128, 3, 7, 14), dtype=nl.float32, buffer=nl.psum, name="dx_ps_2")
     dx_ps_3 = nl.ndarray((64, 3, 7, 14), dtype=nl.float32, buffer=nl.psum, name="dx_ps_3")
-    # dx_ps_2, dx_ps_3: dx of sample 0, d 3 to 5, h blocks 0 to 6, w -2 to 11, from channels 0 to 31 of dy
+    # dx_ps_2, dx_ps_3: dx of sample 0, d 3 to 5, h blocks 0 to 6, what columns -1 to 12 of dy add to, from channels 0 to 31 of dy
     # no single tap covers this tile: open it with 0 · 0
     nisa.nc_matmul(dst=dx_ps_2, stationary=zero_w_0, moving=zero_x_0, accumulate=False)
     # no single tap covers this tile: open it with 0 · 0
@@ -616,6 +618,7 @@ def conv3d_n1_ci32_co32_i6x12x12_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
         moving=dy_win_0[0:64, 0, 3:6, 0:6, 0:14],
         accumulate=True,
     )
+    # dx_ps_2, dx_ps_3: the taps of W, each on partitions of its own, add up
     dx_sum_1 = nl.ndarray((128, 3, 7, 12), dtype=nl.float32, buffer=nl.sbuf, name="dx_sum_1")
     nisa.tensor_copy(dst=dx_sum_1[64:128, 0:3, 0:7, 0:12], src=dx_ps_2[0:64, 0:3, 0:7, 2:14], engine=nisa.engine.scalar)
     nisa.tensor_tensor(

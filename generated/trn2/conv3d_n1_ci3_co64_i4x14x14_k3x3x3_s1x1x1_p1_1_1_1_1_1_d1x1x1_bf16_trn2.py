@@ -83,8 +83,9 @@ Pseudocode
     for each slab:
         load dy, channels on partitions
         for each tile of dx:
-            for each tap: psum += filter.T @ shifted dy
-            evict psum, rounded, to its rows of dx; then store the rows
+            for each tap of D and H: psum += [filters of several taps of W].T @ shifted dy
+            add the parts of psum up, each shifted by its tap of W
+            round the sums to their rows of dx; then store the rows
         db partial = sum of dy over positions
         load x; turn dy and x: positions on partitions
         for each block of dy channels, for each run of taps:
@@ -360,7 +361,7 @@ def conv3d_n1_ci3_co64_i4x14x14_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, 
     # === slab 1 of 1: dx =============================================================================================
     dx_out_0 = nl.ndarray((6, 1, 4, 8, 14), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")
     dx_ps_0 = nl.ndarray((96, 4, 8, 16), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
-    # dx_ps_0: dx of sample 0, d 0 to 3, h blocks 0 to 7, w -2 to 13, from channels 0 to 63 of dy
+    # dx_ps_0: dx of sample 0, d 0 to 3, h blocks 0 to 7, what columns -1 to 14 of dy add to, from channels 0 to 63 of dy
     # no single tap covers this tile: open it with 0 · 0
     nisa.nc_matmul(dst=dx_ps_0, stationary=zero_w_0[0:1, 0:96], moving=zero_x_0, accumulate=False)
     nisa.nc_matmul(
@@ -399,6 +400,7 @@ def conv3d_n1_ci3_co64_i4x14x14_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, 
         moving=dy_win_0[0:128, 0, 0:3, 1:8, 0:16],
         accumulate=True,
     )
+    # dx_ps_0: the taps of W, each on partitions of its own, add up
     dx_sum_0 = nl.ndarray((128, 4, 8, 14), dtype=nl.float32, buffer=nl.sbuf, name="dx_sum_0")
     nisa.tensor_copy(dst=dx_sum_0[32:38, 0:4, 0:8, 0:14], src=dx_ps_0[0:6, 0:4, 0:8, 2:16], engine=nisa.engine.scalar)
     nisa.tensor_tensor(

@@ -92,8 +92,9 @@ Pseudocode
     for each slab:
         load dy, channels on partitions
         for each tile of dx:
-            for each tap: psum += filter.T @ shifted dy
-            evict psum, rounded, to its rows of dx; then store the rows
+            for each tap of D and H: psum += [filters of several taps of W].T @ shifted dy
+            add the parts of psum up, each shifted by its tap of W
+            round the sums to their rows of dx; then store the rows
         db partial = sum of dy over positions
         load x; turn dy and x: positions on partitions
         for each block of dy channels, for each run of taps:
@@ -309,7 +310,7 @@ def conv3d_n1_ci3_co64_i4x16x16_k2x8x8_s2x8x8_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, 
     dx_out_0 = nl.ndarray((24, 1, 4, 2, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")
     dx_ps_0 = nl.ndarray((128, 2, 2, 2), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
     dx_ps_1 = nl.ndarray((128, 2, 2, 2), dtype=nl.float32, buffer=nl.psum, name="dx_ps_1")
-    # dx_ps_0, dx_ps_1: dx of sample 0, d 0 to 2 by 2, h blocks 0 to 1, w blocks 0 to 1, from channels 0 to 63 of dy
+    # dx_ps_0, dx_ps_1: dx of sample 0, d 0 to 2 by 2, h blocks 0 to 1, what columns 0 to 1 of dy add to, from channels 0 to 63 of dy
     nisa.nc_matmul(
         dst=dx_ps_0,
         stationary=w_turned_0_view[0:64, 0:128],
@@ -322,6 +323,7 @@ def conv3d_n1_ci3_co64_i4x16x16_k2x8x8_s2x8x8_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, 
         moving=dy_win_0[0:64, 0, 0:2, 0:2, 0:2],
         accumulate=False,
     )
+    # dx_ps_0, dx_ps_1: the taps of W, each on partitions of its own, add up
     nisa.tensor_copy(
         dst=dx_out_0[0:24, 0, 0:3:2, 0:2, 0:9:8],
         src=dx_ps_0[0:24, 0:2, 0:2, 0:2],
@@ -364,7 +366,7 @@ def conv3d_n1_ci3_co64_i4x16x16_k2x8x8_s2x8x8_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, 
     )
     dx_ps_2 = nl.ndarray((128, 2, 2, 2), dtype=nl.float32, buffer=nl.psum, name="dx_ps_2")
     dx_ps_3 = nl.ndarray((128, 2, 2, 2), dtype=nl.float32, buffer=nl.psum, name="dx_ps_3")
-    # dx_ps_2, dx_ps_3: dx of sample 0, d 1 to 3 by 2, h blocks 0 to 1, w blocks 0 to 1, from channels 0 to 63 of dy
+    # dx_ps_2, dx_ps_3: dx of sample 0, d 1 to 3 by 2, h blocks 0 to 1, what columns 0 to 1 of dy add to, from channels 0 to 63 of dy
     nisa.nc_matmul(
         dst=dx_ps_2,
         stationary=w_turned_0_view[0:64, 256:384],
@@ -377,6 +379,7 @@ def conv3d_n1_ci3_co64_i4x16x16_k2x8x8_s2x8x8_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, 
         moving=dy_win_0[0:64, 0, 0:2, 0:2, 0:2],
         accumulate=False,
     )
+    # dx_ps_2, dx_ps_3: the taps of W, each on partitions of its own, add up
     nisa.tensor_copy(
         dst=dx_out_0[0:24, 0, 1:4:2, 0:2, 0:9:8],
         src=dx_ps_2[0:24, 0:2, 0:2, 0:2],

@@ -85,8 +85,9 @@ Pseudocode
     for each slab:
         load dy, channels on partitions
         for each tile of dx:
-            for each tap: psum += filter.T @ shifted dy
-            evict psum, rounded, to its rows of dx; then store the rows
+            for each tap of D and H: psum += [filters of several taps of W].T @ shifted dy
+            add the parts of psum up, each shifted by its tap of W
+            round the sums to their rows of dx; then store the rows
         db partial = sum of dy over positions
         load x; turn dy and x: positions on partitions
         for each block of dy channels, for each run of taps:
@@ -408,7 +409,7 @@ def conv3d_n1_ci3_co64_i4x16x16_k3x7x7_s1x2x2_p1_1_3_3_3_3_d1x1x1_bf16_trn2(dy, 
     dx_out_0 = nl.ndarray((12, 1, 3, 9, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")
     dx_ps_0 = nl.ndarray((128, 3, 9, 12), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
     dx_ps_1 = nl.ndarray((96, 3, 9, 12), dtype=nl.float32, buffer=nl.psum, name="dx_ps_1")
-    # dx_ps_0, dx_ps_1: dx of sample 0, d blocks 0 to 2, h blocks 1 to 9, w blocks -2 to 9, from channels 0 to 63 of dy
+    # dx_ps_0, dx_ps_1: dx of sample 0, d blocks 0 to 2, h blocks 1 to 9, what columns -2 to 9 of dy add to, from channels 0 to 63 of dy
     # no single tap covers this tile: open it with 0 · 0
     nisa.nc_matmul(dst=dx_ps_0, stationary=zero_w_0, moving=zero_x_0, accumulate=False)
     # no single tap covers this tile: open it with 0 · 0
@@ -509,6 +510,7 @@ def conv3d_n1_ci3_co64_i4x16x16_k3x7x7_s1x2x2_p1_1_3_3_3_3_d1x1x1_bf16_trn2(dy, 
         moving=dy_win_0[0:128, 0, 0:2, 0:7, 0:12],
         accumulate=True,
     )
+    # dx_ps_0, dx_ps_1: the taps of W, each on partitions of its own, add up
     dx_sum_0 = nl.ndarray((128, 3, 9, 8), dtype=nl.float32, buffer=nl.sbuf, name="dx_sum_0")
     nisa.tensor_copy(dst=dx_sum_0[64:76, 0:3, 0:9, 0:8], src=dx_ps_0[0:12, 0:3, 0:9, 4:12], engine=nisa.engine.vector)
     nisa.tensor_tensor(

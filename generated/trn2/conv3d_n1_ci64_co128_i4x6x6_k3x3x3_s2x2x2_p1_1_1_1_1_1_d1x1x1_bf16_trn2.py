@@ -83,8 +83,9 @@ Pseudocode
     for each slab:
         load dy, channels on partitions
         for each tile of dx:
-            for each tap: psum += filter.T @ shifted dy
-            evict psum, rounded, to its rows of dx; then store the rows
+            for each tap of D and H: psum += [filters of several taps of W].T @ shifted dy
+            add the parts of psum up, each shifted by its tap of W
+            round the sums to their rows of dx; then store the rows
         db partial = sum of dy over positions
         load x; turn dy and x: positions on partitions
         for each block of dy channels, for each run of taps:
@@ -459,7 +460,7 @@ def conv3d_n1_ci64_co128_i4x6x6_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, 
     dx_out_0 = nl.ndarray((64, 1, 4, 6, 6), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")
     dx_ps_0 = nl.ndarray((128, 2, 3, 5), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
     dx_ps_1 = nl.ndarray((64, 2, 3, 5), dtype=nl.float32, buffer=nl.psum, name="dx_ps_1")
-    # dx_ps_0, dx_ps_1: dx of sample 0, d 1 to 3 by 2, h 1 to 5 by 2, w blocks -1 to 3, from channels 0 to 127 of dy
+    # dx_ps_0, dx_ps_1: dx of sample 0, d 1 to 3 by 2, h 1 to 5 by 2, what columns -1 to 3 of dy add to, from channels 0 to 127 of dy
     nisa.nc_matmul(
         dst=dx_ps_0,
         stationary=w_turned_0_view[0:128, 1536:1664],
@@ -508,6 +509,7 @@ def conv3d_n1_ci64_co128_i4x6x6_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, 
         moving=dy_win_0[0:128, 0, 0:2, 1:3, 0:5],
         accumulate=True,
     )
+    # dx_ps_0, dx_ps_1: the taps of W, each on partitions of its own, add up
     dx_sum_0 = nl.ndarray((128, 2, 3, 3), dtype=nl.float32, buffer=nl.sbuf, name="dx_sum_0")
     nisa.tensor_copy(dst=dx_sum_0[0:64, 0:2, 0:3, 0:3], src=dx_ps_0[0:64, 0:2, 0:3, 2:5], engine=nisa.engine.vector)
     nisa.tensor_tensor(
@@ -524,7 +526,7 @@ def conv3d_n1_ci64_co128_i4x6x6_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, 
     )
     dx_ps_2 = nl.ndarray((128, 2, 3, 5), dtype=nl.float32, buffer=nl.psum, name="dx_ps_2")
     dx_ps_3 = nl.ndarray((64, 2, 3, 5), dtype=nl.float32, buffer=nl.psum, name="dx_ps_3")
-    # dx_ps_2, dx_ps_3: dx of sample 0, d 1 to 3 by 2, h 0 to 4 by 2, w blocks -1 to 3, from channels 0 to 127 of dy
+    # dx_ps_2, dx_ps_3: dx of sample 0, d 1 to 3 by 2, h 0 to 4 by 2, what columns -1 to 3 of dy add to, from channels 0 to 127 of dy
     nisa.nc_matmul(
         dst=dx_ps_2,
         stationary=w_turned_0_view[0:128, 1344:1472],
@@ -549,6 +551,7 @@ def conv3d_n1_ci64_co128_i4x6x6_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, 
         moving=dy_win_0[0:128, 0, 1:2, 0:3, 0:5],
         accumulate=True,
     )
+    # dx_ps_2, dx_ps_3: the taps of W, each on partitions of its own, add up
     dx_sum_1 = nl.ndarray((128, 2, 3, 3), dtype=nl.float32, buffer=nl.sbuf, name="dx_sum_1")
     nisa.tensor_copy(dst=dx_sum_1[0:64, 0:2, 0:3, 0:3], src=dx_ps_2[0:64, 0:2, 0:3, 2:5], engine=nisa.engine.scalar)
     nisa.tensor_tensor(
@@ -565,7 +568,7 @@ def conv3d_n1_ci64_co128_i4x6x6_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, 
     )
     dx_ps_4 = nl.ndarray((128, 2, 3, 5), dtype=nl.float32, buffer=nl.psum, name="dx_ps_4")
     dx_ps_5 = nl.ndarray((64, 2, 3, 5), dtype=nl.float32, buffer=nl.psum, name="dx_ps_5")
-    # dx_ps_4, dx_ps_5: dx of sample 0, d 0 to 2 by 2, h 1 to 5 by 2, w blocks -1 to 3, from channels 0 to 127 of dy
+    # dx_ps_4, dx_ps_5: dx of sample 0, d 0 to 2 by 2, h 1 to 5 by 2, what columns -1 to 3 of dy add to, from channels 0 to 127 of dy
     nisa.nc_matmul(
         dst=dx_ps_4,
         stationary=w_turned_0_view[0:128, 960:1088],
@@ -590,6 +593,7 @@ def conv3d_n1_ci64_co128_i4x6x6_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, 
         moving=dy_win_0[0:128, 0, 0:2, 1:3, 0:5],
         accumulate=True,
     )
+    # dx_ps_4, dx_ps_5: the taps of W, each on partitions of its own, add up
     dx_sum_2 = nl.ndarray((128, 2, 3, 3), dtype=nl.float32, buffer=nl.sbuf, name="dx_sum_2")
     nisa.tensor_copy(dst=dx_sum_2[0:64, 0:2, 0:3, 0:3], src=dx_ps_4[0:64, 0:2, 0:3, 2:5], engine=nisa.engine.scalar)
     nisa.tensor_tensor(
@@ -606,7 +610,7 @@ def conv3d_n1_ci64_co128_i4x6x6_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, 
     )
     dx_ps_6 = nl.ndarray((128, 2, 3, 5), dtype=nl.float32, buffer=nl.psum, name="dx_ps_6")
     dx_ps_7 = nl.ndarray((64, 2, 3, 5), dtype=nl.float32, buffer=nl.psum, name="dx_ps_7")
-    # dx_ps_6, dx_ps_7: dx of sample 0, d 0 to 2 by 2, h 0 to 4 by 2, w blocks -1 to 3, from channels 0 to 127 of dy
+    # dx_ps_6, dx_ps_7: dx of sample 0, d 0 to 2 by 2, h 0 to 4 by 2, what columns -1 to 3 of dy add to, from channels 0 to 127 of dy
     nisa.nc_matmul(
         dst=dx_ps_6,
         stationary=w_turned_0_view[0:128, 768:896],
@@ -619,6 +623,7 @@ def conv3d_n1_ci64_co128_i4x6x6_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, 
         moving=dy_win_0[0:128, 0, 0:2, 0:3, 0:5],
         accumulate=False,
     )
+    # dx_ps_6, dx_ps_7: the taps of W, each on partitions of its own, add up
     dx_sum_3 = nl.ndarray((128, 2, 3, 3), dtype=nl.float32, buffer=nl.sbuf, name="dx_sum_3")
     nisa.tensor_copy(dst=dx_sum_3[0:64, 0:2, 0:3, 0:3], src=dx_ps_6[0:64, 0:2, 0:3, 2:5], engine=nisa.engine.vector)
     nisa.tensor_tensor(

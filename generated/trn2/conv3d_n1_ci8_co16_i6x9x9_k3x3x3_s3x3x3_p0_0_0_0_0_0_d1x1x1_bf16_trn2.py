@@ -85,8 +85,9 @@ Pseudocode
     for each slab:
         load dy, channels on partitions
         for each tile of dx:
-            for each tap: psum += filter.T @ shifted dy
-            evict psum, rounded, to its rows of dx; then store the rows
+            for each tap of D and H: psum += [filters of several taps of W].T @ shifted dy
+            add the parts of psum up, each shifted by its tap of W
+            round the sums to their rows of dx; then store the rows
         db partial = sum of dy over positions
         load x; turn dy and x: positions on partitions
         for each block of dy channels, for each run of taps:
@@ -245,13 +246,14 @@ def conv3d_n1_ci8_co16_i6x9x9_k3x3x3_s3x3x3_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x_
     # === slab 1 of 1: dx =============================================================================================
     dx_out_0 = nl.ndarray((24, 1, 2, 9, 9), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")
     dx_ps_0 = nl.ndarray((96, 2, 3, 3), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
-    # dx_ps_0: dx of sample 0, d blocks 0 to 1, h 0 to 6 by 3, w blocks 0 to 2, from channels 0 to 15 of dy
+    # dx_ps_0: dx of sample 0, d blocks 0 to 1, h 0 to 6 by 3, what columns 0 to 2 of dy add to, from channels 0 to 15 of dy
     nisa.nc_matmul(
         dst=dx_ps_0,
         stationary=w_turned_0_view[0:16, 0:96],
         moving=dy_win_0[0:16, 0, 0:2, 0:3, 0:3],
         accumulate=False,
     )
+    # dx_ps_0: the taps of W, each on partitions of its own, add up
     nisa.tensor_copy(
         dst=dx_out_0[0:24, 0, 0:2, 0:7:3, 0:7:3],
         src=dx_ps_0[0:24, 0:2, 0:3, 0:3],
@@ -268,13 +270,14 @@ def conv3d_n1_ci8_co16_i6x9x9_k3x3x3_s3x3x3_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x_
         engine=nisa.engine.scalar,
     )
     dx_ps_1 = nl.ndarray((96, 2, 3, 3), dtype=nl.float32, buffer=nl.psum, name="dx_ps_1")
-    # dx_ps_1: dx of sample 0, d blocks 0 to 1, h 1 to 7 by 3, w blocks 0 to 2, from channels 0 to 15 of dy
+    # dx_ps_1: dx of sample 0, d blocks 0 to 1, h 1 to 7 by 3, what columns 0 to 2 of dy add to, from channels 0 to 15 of dy
     nisa.nc_matmul(
         dst=dx_ps_1,
         stationary=w_turned_0_view[0:16, 96:192],
         moving=dy_win_0[0:16, 0, 0:2, 0:3, 0:3],
         accumulate=False,
     )
+    # dx_ps_1: the taps of W, each on partitions of its own, add up
     nisa.tensor_copy(
         dst=dx_out_0[0:24, 0, 0:2, 1:8:3, 0:7:3],
         src=dx_ps_1[0:24, 0:2, 0:3, 0:3],
@@ -291,13 +294,14 @@ def conv3d_n1_ci8_co16_i6x9x9_k3x3x3_s3x3x3_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x_
         engine=nisa.engine.scalar,
     )
     dx_ps_2 = nl.ndarray((96, 2, 3, 3), dtype=nl.float32, buffer=nl.psum, name="dx_ps_2")
-    # dx_ps_2: dx of sample 0, d blocks 0 to 1, h 2 to 8 by 3, w blocks 0 to 2, from channels 0 to 15 of dy
+    # dx_ps_2: dx of sample 0, d blocks 0 to 1, h 2 to 8 by 3, what columns 0 to 2 of dy add to, from channels 0 to 15 of dy
     nisa.nc_matmul(
         dst=dx_ps_2,
         stationary=w_turned_0_view[0:16, 192:288],
         moving=dy_win_0[0:16, 0, 0:2, 0:3, 0:3],
         accumulate=False,
     )
+    # dx_ps_2: the taps of W, each on partitions of its own, add up
     nisa.tensor_copy(
         dst=dx_out_0[0:24, 0, 0:2, 2:9:3, 0:7:3],
         src=dx_ps_2[0:24, 0:2, 0:3, 0:3],

@@ -83,8 +83,9 @@ Pseudocode
     for each slab:
         load dy, channels on partitions
         for each tile of dx:
-            for each tap: psum += filter.T @ shifted dy
-            evict psum, rounded, to its rows of dx; then store the rows
+            for each tap of D and H: psum += [filters of several taps of W].T @ shifted dy
+            add the parts of psum up, each shifted by its tap of W
+            round the sums to their rows of dx; then store the rows
         db partial = sum of dy over positions
         load x; turn dy and x: positions on partitions
         for each block of dy channels, for each run of taps:
@@ -333,7 +334,7 @@ def conv3d_n1_ci8_co8_i2x29x37_k1x3x3_s1x1x1_p0_0_1_1_1_1_d1x1x1_bf16_trn2(dy, x
     # === slab 1 of 1: dx =============================================================================================
     dx_out_0 = nl.ndarray((32, 1, 1, 15, 37), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")
     dx_ps_0 = nl.ndarray((96, 1, 8, 39), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
-    # dx_ps_0: dx of sample 0, d blocks 0 to 0, h blocks 0 to 7, w -2 to 36, from channels 0 to 7 of dy
+    # dx_ps_0: dx of sample 0, d blocks 0 to 0, h blocks 0 to 7, what columns -1 to 37 of dy add to, from channels 0 to 7 of dy
     nisa.nc_matmul(
         dst=dx_ps_0,
         stationary=w_turned_0_view[0:32, 0:96],
@@ -346,6 +347,7 @@ def conv3d_n1_ci8_co8_i2x29x37_k1x3x3_s1x1x1_p0_0_1_1_1_1_d1x1x1_bf16_trn2(dy, x
         moving=dy_win_0[0:32, 0, 0:1, 0:7, 0:39],
         accumulate=True,
     )
+    # dx_ps_0: the taps of W, each on partitions of its own, add up
     dx_sum_0 = nl.ndarray((128, 1, 8, 37), dtype=nl.float32, buffer=nl.sbuf, name="dx_sum_0")
     nisa.tensor_copy(dst=dx_sum_0[32:64, 0:1, 0:8, 0:37], src=dx_ps_0[0:32, 0:1, 0:8, 2:39], engine=nisa.engine.scalar)
     nisa.tensor_tensor(
@@ -363,7 +365,7 @@ def conv3d_n1_ci8_co8_i2x29x37_k1x3x3_s1x1x1_p0_0_1_1_1_1_d1x1x1_bf16_trn2(dy, x
         engine=nisa.engine.vector,
     )
     dx_ps_1 = nl.ndarray((96, 1, 7, 39), dtype=nl.float32, buffer=nl.psum, name="dx_ps_1")
-    # dx_ps_1: dx of sample 0, d blocks 0 to 0, h blocks 8 to 14, w -2 to 36, from channels 0 to 7 of dy
+    # dx_ps_1: dx of sample 0, d blocks 0 to 0, h blocks 8 to 14, what columns -1 to 37 of dy add to, from channels 0 to 7 of dy
     nisa.nc_matmul(
         dst=dx_ps_1,
         stationary=w_turned_0_view[0:32, 0:96],
@@ -376,6 +378,7 @@ def conv3d_n1_ci8_co8_i2x29x37_k1x3x3_s1x1x1_p0_0_1_1_1_1_d1x1x1_bf16_trn2(dy, x
         moving=dy_win_0[0:32, 0, 0:1, 7:14, 0:39],
         accumulate=True,
     )
+    # dx_ps_1: the taps of W, each on partitions of its own, add up
     dx_sum_1 = nl.ndarray((128, 1, 7, 37), dtype=nl.float32, buffer=nl.sbuf, name="dx_sum_1")
     nisa.tensor_copy(dst=dx_sum_1[32:64, 0:1, 0:7, 0:37], src=dx_ps_1[0:32, 0:1, 0:7, 2:39], engine=nisa.engine.scalar)
     nisa.tensor_tensor(

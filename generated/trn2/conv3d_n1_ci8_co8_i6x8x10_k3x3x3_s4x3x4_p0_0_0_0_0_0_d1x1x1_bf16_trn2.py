@@ -92,8 +92,9 @@ Pseudocode
     for each slab:
         load dy, channels on partitions
         for each tile of dx:
-            for each tap: psum += filter.T @ shifted dy
-            evict psum, rounded, to its rows of dx; then store the rows
+            for each tap of D and H: psum += [filters of several taps of W].T @ shifted dy
+            add the parts of psum up, each shifted by its tap of W
+            round the sums to their rows of dx; then store the rows
         db partial = sum of dy over positions
         load x; turn dy and x: positions on partitions
         for each block of dy channels, for each run of taps:
@@ -262,7 +263,7 @@ def conv3d_n1_ci8_co8_i6x8x10_k3x3x3_s4x3x4_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x_
     # === slab 1 of 1: dx =============================================================================================
     dx_out_0 = nl.ndarray((32, 1, 2, 8, 10), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")
     dx_ps_0 = nl.ndarray((96, 2, 3, 3), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
-    # dx_ps_0: dx of sample 0, d blocks 0 to 1, h 0 to 6 by 3, w blocks 0 to 2, from channels 0 to 7 of dy
+    # dx_ps_0: dx of sample 0, d blocks 0 to 1, h 0 to 6 by 3, what columns 0 to 2 of dy add to, from channels 0 to 7 of dy
     # no single tap covers this tile: open it with 0 · 0
     nisa.nc_matmul(dst=dx_ps_0, stationary=zero_w_0[0:1, 0:96], moving=zero_x_0, accumulate=False)
     nisa.nc_matmul(
@@ -271,6 +272,7 @@ def conv3d_n1_ci8_co8_i6x8x10_k3x3x3_s4x3x4_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x_
         moving=dy_win_0[0:8, 0, 0:1, 0:2, 0:3],
         accumulate=True,
     )
+    # dx_ps_0: the taps of W, each on partitions of its own, add up
     nisa.tensor_copy(
         dst=dx_out_0[0:32, 0, 0:2, 0:7:3, 0:9:4],
         src=dx_ps_0[0:32, 0:2, 0:3, 0:3],
@@ -288,7 +290,7 @@ def conv3d_n1_ci8_co8_i6x8x10_k3x3x3_s4x3x4_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x_
     )
     nisa.memset(dst=dx_out_0[0:32, 0, 0:2, 0:7:3, 3:8:4], value=0.0, engine=nisa.engine.gpsimd)
     dx_ps_1 = nl.ndarray((96, 2, 3, 3), dtype=nl.float32, buffer=nl.psum, name="dx_ps_1")
-    # dx_ps_1: dx of sample 0, d blocks 0 to 1, h 1 to 7 by 3, w blocks 0 to 2, from channels 0 to 7 of dy
+    # dx_ps_1: dx of sample 0, d blocks 0 to 1, h 1 to 7 by 3, what columns 0 to 2 of dy add to, from channels 0 to 7 of dy
     # no single tap covers this tile: open it with 0 · 0
     nisa.nc_matmul(dst=dx_ps_1, stationary=zero_w_0[0:1, 0:96], moving=zero_x_0, accumulate=False)
     nisa.nc_matmul(
@@ -297,6 +299,7 @@ def conv3d_n1_ci8_co8_i6x8x10_k3x3x3_s4x3x4_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x_
         moving=dy_win_0[0:8, 0, 0:1, 0:2, 0:3],
         accumulate=True,
     )
+    # dx_ps_1: the taps of W, each on partitions of its own, add up
     nisa.tensor_copy(
         dst=dx_out_0[0:32, 0, 0:2, 1:8:3, 0:9:4],
         src=dx_ps_1[0:32, 0:2, 0:3, 0:3],
@@ -314,7 +317,7 @@ def conv3d_n1_ci8_co8_i6x8x10_k3x3x3_s4x3x4_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x_
     )
     nisa.memset(dst=dx_out_0[0:32, 0, 0:2, 1:8:3, 3:8:4], value=0.0, engine=nisa.engine.gpsimd)
     dx_ps_2 = nl.ndarray((96, 2, 2, 3), dtype=nl.float32, buffer=nl.psum, name="dx_ps_2")
-    # dx_ps_2: dx of sample 0, d blocks 0 to 1, h 2 to 5 by 3, w blocks 0 to 2, from channels 0 to 7 of dy
+    # dx_ps_2: dx of sample 0, d blocks 0 to 1, h 2 to 5 by 3, what columns 0 to 2 of dy add to, from channels 0 to 7 of dy
     # no single tap covers this tile: open it with 0 · 0
     nisa.nc_matmul(dst=dx_ps_2, stationary=zero_w_0[0:1, 0:96], moving=zero_x_1, accumulate=False)
     nisa.nc_matmul(
@@ -323,6 +326,7 @@ def conv3d_n1_ci8_co8_i6x8x10_k3x3x3_s4x3x4_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x_
         moving=dy_win_0[0:8, 0, 0:1, 0:2, 0:3],
         accumulate=True,
     )
+    # dx_ps_2: the taps of W, each on partitions of its own, add up
     nisa.tensor_copy(
         dst=dx_out_0[0:32, 0, 0:2, 2:6:3, 0:9:4],
         src=dx_ps_2[0:32, 0:2, 0:2, 0:3],

@@ -80,8 +80,9 @@ Pseudocode
     for each slab:
         load dy, channels on partitions
         for each tile of dx:
-            for each tap: psum += filter.T @ shifted dy
-            evict psum, rounded, to its rows of dx; then store the rows
+            for each tap of D and H: psum += [filters of several taps of W].T @ shifted dy
+            add the parts of psum up, each shifted by its tap of W
+            round the sums to their rows of dx; then store the rows
         db partial = sum of dy over positions
         load x; turn dy and x: positions on partitions
         for each block of dy channels, for each run of taps:
@@ -157,7 +158,7 @@ def conv3d_n2_ci16_co8_i3x5x5_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, x_
     db_part_0 = nl.ndarray((8, 2), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     dx_out_0 = nl.ndarray((16, 1, 3, 5, 5), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")
     dx_ps_0 = nl.ndarray((96, 3, 5, 7), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
-    # dx_ps_0: dx of sample 0, d 0 to 2, h 0 to 4, w -2 to 4, from channels 0 to 7 of dy
+    # dx_ps_0: dx of sample 0, d 0 to 2, h 0 to 4, what columns -1 to 5 of dy add to, from channels 0 to 7 of dy
     nisa.nc_matmul(
         dst=dx_ps_0,
         stationary=w_turned_0_view[0:8, 384:480],
@@ -212,6 +213,7 @@ def conv3d_n2_ci16_co8_i3x5x5_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, x_
         moving=dy_win_0[0:8, 0, 0:2, 1:5, 0:7],
         accumulate=True,
     )
+    # dx_ps_0: the taps of W, each on partitions of its own, add up
     dx_sum_0 = nl.ndarray((128, 3, 5, 5), dtype=nl.float32, buffer=nl.sbuf, name="dx_sum_0")
     nisa.tensor_copy(dst=dx_sum_0[32:48, 0:3, 0:5, 0:5], src=dx_ps_0[0:16, 0:3, 0:5, 2:7], engine=nisa.engine.scalar)
     nisa.tensor_reduce(dst=db_part_0[0:8, 0:1], op=nl.add, data=dy_win_0[0:8, 0, 0:3, 1:6, 1:6], axis=(1, 2, 3))
@@ -232,7 +234,7 @@ def conv3d_n2_ci16_co8_i3x5x5_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, x_
     nisa.dma_copy(dst=dx[0, 0:16, 0:3, 0:5, 0:5], src=dx_out_0[0:16, 0, 0:3, 0:5, 0:5])
     dx_out_1 = nl.ndarray((16, 1, 3, 5, 5), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_1")
     dx_ps_1 = nl.ndarray((96, 3, 5, 7), dtype=nl.float32, buffer=nl.psum, name="dx_ps_1")
-    # dx_ps_1: dx of sample 1, d 0 to 2, h 0 to 4, w -2 to 4, from channels 0 to 7 of dy
+    # dx_ps_1: dx of sample 1, d 0 to 2, h 0 to 4, what columns -1 to 5 of dy add to, from channels 0 to 7 of dy
     nisa.nc_matmul(
         dst=dx_ps_1,
         stationary=w_turned_0_view[0:8, 384:480],
@@ -316,6 +318,7 @@ def conv3d_n2_ci16_co8_i3x5x5_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, x_
         accumulate=True,
     )
     nisa.nc_transpose(dst=t_ps_3[0:50, 2, 0, 0:16], data=x_win_0[0:16, 0:2, 2, 0:5, 2:7], engine=nisa.engine.tensor)
+    # dx_ps_1: the taps of W, each on partitions of its own, add up
     dx_sum_1 = nl.ndarray((128, 3, 5, 5), dtype=nl.float32, buffer=nl.sbuf, name="dx_sum_1")
     nisa.tensor_copy(dst=dx_sum_1[32:48, 0:3, 0:5, 0:5], src=dx_ps_1[0:16, 0:3, 0:5, 2:7], engine=nisa.engine.scalar)
     nisa.tensor_reduce(dst=db_part_0[0:8, 1:2], op=nl.add, data=dy_win_0[0:8, 1, 0:3, 1:6, 1:6], axis=(1, 2, 3))
