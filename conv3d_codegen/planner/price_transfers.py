@@ -81,15 +81,16 @@ class TransferPrices(DgradPrices, WgradPrices):
         return ceil_div(self.problem.batch, samples) * math.prod(cuts)
 
     def first_loads(self, schedule: Schedule) -> float:
-        """Price what is loaded before the tensor engine can start: dy of one slab, and filters if dx comes first."""
-        slabs = self.slab_count(schedule)
-        name = "x" if self.problem.transposed else "dy"
-        first = self.window_work(schedule, name).dma / slabs / self.passes_per_pack(schedule)
-        if schedule.dgrad is not None and not schedule.dx_last:
-            first += self.filter_work(
-                schedule.dgrad, schedule.slabs.sizes, self.dy_block(schedule)
-            ).dma
-        return first
+        """Price what the tensor engine waits for at first: dy of one slab, filters, and x where dx does not hide it."""
+        slabs = self.slab_count(schedule) * self.passes_per_pack(schedule)
+        names = ("x", "dy") if self.problem.transposed else ("dy", "x")
+        first, late = (self.window_work(schedule, name).dma / slabs for name in names)
+        dgrad, sizes, block = schedule.dgrad, schedule.slabs.sizes, self.dy_block(schedule)
+        if dgrad is None or schedule.dx_last:
+            return first + late
+        filters = self.filter_work(dgrad, sizes, block)
+        hidden = self.dgrad_work(dgrad, sizes, block).tensor / slabs / 2
+        return first + filters.dma + max(0.0, late - hidden)
 
     def _turned(self, elements: int, beside: int, channels: int, item: int) -> Work:
         """Move channels-last elements in runs of a block of channels, and turn them on chip.

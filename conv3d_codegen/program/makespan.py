@@ -5,10 +5,10 @@ What it assumes, and the simulator's timeline does not have to:
 
 - Within a section the tensor engine and evictions overlap, so that it takes as long as the busier of the two; Vector
   and Scalar share evictions evenly.
-- What a section loads for itself arrives buffer by buffer while it works; what an earlier one loaded for it must be
-  there first. Loads run ahead of the work by one slab: room for more is rare.
+- What a section loads for itself arrives buffer by buffer while it works. Of what an earlier one loaded for it, what its
+  first matmul or transpose reads must be there first. Loads run ahead of the work by one slab: room for more is rare.
 - A load takes its share of all DMA engines' time, or of the queues, each of which a transfer holds for its own time and
-  latency, whichever is more.
+  latency, whichever is more. It is there when the engines that serve its partitions are done.
 - Stores leave as results come. Iterations of hardware loops follow each other.
 """
 
@@ -45,15 +45,26 @@ def makespan_ns(program: Program, spec: TargetSpec) -> float:
 
 @dataclass(slots=True)
 class _Transfers:
-    """Transfers in one direction: share of the DMA engines, share of the queues, and buffers on chip."""
+    """Transfers in one direction: share of the DMA engines, share of the queues, and buffers on chip in order.
+
+    buffers: of each the share of the DMA engines, and how much longer its longest transfer takes on those it has.
+    """
 
     shared: float = 0.0
     queued: float = 0.0
-    buffers: set[Buffer] = field(default_factory=set)
+    buffers: dict[Buffer, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def ns(self) -> float:
         return max(self.shared, self.queued)
+
+    def add(self, buffer: Buffer, ns: float, queued: float, spec: TargetSpec) -> None:
+        """Add one transfer."""
+        self.shared += ns
+        self.queued += queued
+        share, longer = self.buffers.get(buffer, (0.0, 0.0))
+        own = queued * spec.dma_queues - spec.dma_latency_ns
+        self.buffers[buffer] = share + ns, max(longer, own - ns)
 
     @property
     def piece(self) -> float:
@@ -63,8 +74,9 @@ class _Transfers:
 
 @dataclass(slots=True)
 class _Stage:
-    """What a section keeps the engines busy for, in ns."""
+    """What a section keeps the engines busy for, in ns; first_read: what its first matmul or transpose reads."""
 
+    first_read: tuple[Buffer, ...] = ()
     loads: _Transfers = field(default_factory=_Transfers)
     stores: _Transfers = field(default_factory=_Transfers)
     tensor: float = 0.0
@@ -80,6 +92,8 @@ def _stage(instructions: Iterable[Instruction], spec: TargetSpec) -> _Stage:
     for instruction in instructions:
         ns = instruction_ns(instruction, spec)
         if instruction.engine == "tensor":
+            if not stage.tensor:
+                stage.first_read = tuple(view.buffer.storage for view in instruction.reads)
             stage.tensor += ns
         elif instruction.engine in {"vector", "scalar"}:
             stage.evictions += ns / 2
@@ -87,9 +101,7 @@ def _stage(instructions: Iterable[Instruction], spec: TargetSpec) -> _Stage:
             (dst,), (src, *_) = instruction.writes, instruction.reads
             arrives = dst.buffer.space in {"sbuf", "psum"}
             transfers, end = (stage.loads, dst) if arrives else (stage.stores, src)
-            transfers.shared += ns
-            transfers.queued += queued_ns(instruction, spec)
-            transfers.buffers.add(end.buffer.storage)
+            transfers.add(end.buffer.storage, ns, queued_ns(instruction, spec), spec)
     return stage
 
 
@@ -99,6 +111,8 @@ class _Clock:
     def __init__(self, spec: TargetSpec) -> None:
         self._latency = spec.dma_latency_ns
         self._result_delay = spec.tensor_fill_ns + spec.semaphore_ns
+        self._arrivals: dict[Buffer, float] = {}
+        self._pieces = 1  # buffers that the last loads brought
         self.meet(0.0)
 
     def meet(self, time: float) -> None:
@@ -111,6 +125,15 @@ class _Clock:
         """When all is done, the last store with its latency."""
         return max(self._loaded, self._worked + self._result_delay, self._stored + self._latency)
 
+    def _load(self, start: float, loads: _Transfers) -> float:
+        """Note when buffers arrive; the time at which all are there."""
+        last = done = 0.0
+        for buffer, (share, longer) in loads.buffers.items():
+            done += share * loads.ns / loads.shared
+            self._arrivals[buffer] = start + done + longer + self._latency
+            last = max(last, self._arrivals[buffer])
+        return last
+
     def run(self, stage: _Stage) -> None:
         """Add a section."""
         loads, stores = stage.loads, stage.stores
@@ -118,10 +141,13 @@ class _Clock:
         if loads.ns:
             start = max(self._loaded, self._earlier)
             self._loaded = start + loads.ns
-            last = self._arrived = self._loaded + self._latency
+            last = self._arrived = self._load(start, loads)
             first = max(first, start + loads.piece + self._latency)
+            self._pieces = len(loads.buffers)
         if stage.work:
-            pieces = max(1, len(loads.buffers)) if stage.tensor else 1
+            pieces = self._pieces if stage.tensor else 1
+            if not loads.ns:
+                first = max((self._arrivals.get(b, 0.0) for b in stage.first_read), default=first)
             start = max(self._worked, first if pieces > 1 else last)
             self._earlier = self._worked
             self._worked = max(start + stage.work, last + stage.work / pieces)

@@ -70,7 +70,7 @@ Cost
     needs NKI 0.3 or newer
     10832 bytes read, 8528 bytes written; compulsory 19360
     busy us: tensor 0.4, vector 0.5, scalar 0.3, gpsimd 0.4, dma 0.5; bound by dma
-    makespan 3.8 us expected; floor 0.1 us
+    makespan 4.0 us expected; floor 0.1 us
 
 Pseudocode
     filters: one matrix [dy channels, dx channels] per tap

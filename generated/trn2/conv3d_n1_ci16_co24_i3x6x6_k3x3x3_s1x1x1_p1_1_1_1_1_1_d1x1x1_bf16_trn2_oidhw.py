@@ -70,7 +70,7 @@ Cost
     needs NKI 0.3 or newer
     29376 bytes read, 24240 bytes written; compulsory 53616
     busy us: tensor 0.8, vector 1.5, scalar 0.3, gpsimd 0.7, dma 4.2; bound by dma
-    makespan 7.9 us expected; floor 0.1 us
+    makespan 8.2 us expected; floor 0.1 us
 
 Pseudocode
     filters: one matrix [dy channels, dx channels] per tap

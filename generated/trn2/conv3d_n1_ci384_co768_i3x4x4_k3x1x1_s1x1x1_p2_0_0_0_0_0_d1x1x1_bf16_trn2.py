@@ -71,7 +71,7 @@ Cost
     needs NKI 0.3 or newer
     1880064 bytes read, 1807872 bytes written; compulsory 3687936
     busy us: tensor 8.0, vector 6.7, scalar 6.7, gpsimd 0.2, dma 12.5; bound by dma
-    makespan 17.3 us expected; floor 10.0 us
+    makespan 16.5 us expected; floor 10.0 us
 
 Pseudocode
     filters: one matrix [dy channels, dx channels] per tap

@@ -76,7 +76,7 @@ Cost
     needs NKI 0.3 or newer
     465408 bytes read, 461056 bytes written; compulsory 926464
     busy us: tensor 3.5, vector 3.0, scalar 2.9, gpsimd 1.7, dma 4.4; bound by dma
-    makespan 8.5 us expected; floor 2.5 us
+    makespan 9.3 us expected; floor 2.5 us
 
 Pseudocode
     filters: one matrix [dy channels, dx channels] per tap

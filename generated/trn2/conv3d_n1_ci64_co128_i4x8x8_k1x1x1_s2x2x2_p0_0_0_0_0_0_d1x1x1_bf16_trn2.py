@@ -78,7 +78,7 @@ Cost
     needs NKI 0.3 or newer
     37120 bytes read, 49408 bytes written; compulsory 106752
     busy us: tensor 0.3, vector 0.5, scalar 0.5, gpsimd 0.7, dma 0.9; bound by dma
-    makespan 4.9 us expected; floor 0.3 us
+    makespan 5.0 us expected; floor 0.3 us
 
 Pseudocode
     filters: one matrix [dy channels, dx channels] per tap

@@ -71,7 +71,7 @@ Cost
     needs NKI 0.3 or newer
     75008 bytes read, 37568 bytes written; compulsory 112576
     busy us: tensor 0.3, vector 0.5, scalar 0.5, gpsimd 0.0, dma 0.7; bound by dma
-    makespan 3.8 us expected; floor 0.3 us
+    makespan 3.7 us expected; floor 0.3 us
 
 Pseudocode
     filters: one matrix [dy channels, dx channels] per tap

@@ -78,7 +78,7 @@ Cost
     needs NKI 0.3 or newer
     15264 bytes read, 14720 bytes written; compulsory 29984
     busy us: tensor 0.6, vector 0.8, scalar 0.7, gpsimd 0.1, dma 1.1; bound by dma
-    makespan 4.9 us expected; floor 0.1 us
+    makespan 4.8 us expected; floor 0.1 us
 
 Pseudocode
     filters: one matrix [dy channels, dx channels] per tap
