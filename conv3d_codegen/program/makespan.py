@@ -5,8 +5,9 @@ What it assumes, and the simulator's timeline does not have to:
 
 - Within a section the tensor engine and evictions overlap, so that it takes as long as the busier of the two; Vector
   and Scalar share evictions evenly.
-- What a section loads for itself arrives buffer by buffer while it works. Of what an earlier one loaded for it, what its
-  first matmul or transpose reads must be there first. Loads run ahead of the work by one slab: room for more is rare.
+- What a section loads for itself arrives buffer by buffer while it works. Of what an earlier one loaded for it, that
+  must be there which its first matmul or transpose reads. Loads run ahead of the work by one slab: room for more is
+  rare.
 - A load takes its share of all DMA engines' time, or of the queues, each of which a transfer holds for its own time and
   latency, whichever is more. It is there when the engines that serve its partitions are done.
 - Stores leave as results come. Iterations of hardware loops follow each other.
