@@ -13,8 +13,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from conv3d_codegen.dtypes import dtype
-from conv3d_codegen.planner.blocks import split_upto
-from conv3d_codegen.planner.problem import PARTITIONS
+from conv3d_codegen.planner.blocks import PARTITIONS, split_upto
 from conv3d_codegen.program.instructions import dma_copy, transpose
 from conv3d_codegen.program.program import PSUM_BANK_BYTES
 

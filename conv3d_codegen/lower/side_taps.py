@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from conv3d_codegen.planner.blocks import split_upto
-from conv3d_codegen.planner.side_taps import PARTITIONS, side_blocks, side_sources
+from conv3d_codegen.planner.blocks import PARTITIONS, split_upto
+from conv3d_codegen.planner.side_taps import side_blocks, side_sources
 from conv3d_codegen.program.instructions import tensor_add
 
 if TYPE_CHECKING:

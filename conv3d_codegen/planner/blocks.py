@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+PARTITIONS = 128  # of SBUF, and rows and columns of the PE array: AWS NKI architecture guides
 BANK_COLUMNS = 512  # fp32 columns of a PSUM bank, and the widest moving operand of trn2
 
 # Bytes of a transfer that is not worth cutting further: 0.35 us of trn2's whole DMA rate, less than its latency.

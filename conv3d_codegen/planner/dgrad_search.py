@@ -13,11 +13,12 @@ from itertools import product
 from typing import TYPE_CHECKING, TypeAlias
 
 from conv3d_codegen.planner.axes import dgrad_axis, forward_axis
+from conv3d_codegen.planner.blocks import PARTITIONS
 from conv3d_codegen.planner.double_row import may_double, paired_block, tile_of_rows
 from conv3d_codegen.planner.estimate import balanced_tile, dgrad_counts, dx_cuts
 from conv3d_codegen.planner.grid import AxisCuts
 from conv3d_codegen.planner.schedule import STAGED_FILTERS, DgradPlan
-from conv3d_codegen.planner.side_taps import PARTITIONS, SIDES, may_share, side_blocks
+from conv3d_codegen.planner.side_taps import SIDES, may_share, side_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from conv3d_codegen.geometry import AxisGeometry
 from conv3d_codegen.maps import axis_map
-from conv3d_codegen.planner.blocks import split_even
+from conv3d_codegen.planner.blocks import PARTITIONS, split_even
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -109,7 +109,6 @@ class Problem:
 
 MOST_ROWS = 16
 PACK_CHANNELS = (128, 32, 16, 8)  # channels of a pack of small groups
-PARTITIONS = 128  # of SBUF, and rows and columns of the PE array: AWS NKI architecture guides
 
 
 def _passes_through(axis: AxisGeometry) -> bool:

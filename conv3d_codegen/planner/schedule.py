@@ -7,8 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from conv3d_codegen.planner.blocks import even_pieces
-from conv3d_codegen.planner.side_taps import PARTITIONS
+from conv3d_codegen.planner.blocks import PARTITIONS, even_pieces
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 Range = tuple[int, int]
 
-PARTITIONS = 128
 SIDES = (2, 4)  # taps that may lie side by side: on halves or on quarters of the partitions
 MOST_MATMULS = 3  # that share a tile, each with a PSUM bank of its own
 MOST_HALO = BANK_COLUMNS // 4  # columns of a tile that only some of its taps use
