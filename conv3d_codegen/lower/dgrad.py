@@ -192,8 +192,6 @@ class DgradLowering:
                 for part in parts:
                     self.builder.zero(rows.place(part))
         group = 1 if self.plan.filters_resident else STREAMED_TILES
-        if self.side is not None:
-            group = max(1, group // len(self.side.runs()))
         for start in range(0, len(open_tiles), group):
             self._accumulate(i, operands, rows, open_tiles[start : start + group])
 
@@ -202,31 +200,29 @@ class DgradLowering:
     ) -> None:
         """Matmuls of a group of tiles; streamed filters are turned once per group and block of dy channels."""
         landings = [self._land(rows, tile) for tile, _ in tiles]
-        opened: set[Buffer] = set()
         for o, operand in enumerate(operands):
             dy_channels = self._contracted[o]
             bank = self.banks.get((i, o)) or self._streamed(rows.channels, dy_channels)
             for (tile, contributions), landing in zip(tiles, landings, strict=True):
                 self.builder.comment(
-                    f"{', '.join(b.name for b in landing.buffers)}: {tile.describe(self.plan.axes)}, "
+                    f"{landing.buffer.name}: {tile.describe(self.plan.axes)}, "
                     f"from channels {dy_channels[0][0]} to {dy_channels[-1][1] - 1} of dy"
                 )
-                if o == 0 and not contributions[0].covers(tile):
-                    for buffer in landing.buffers:
-                        open_with_zeros(self.builder, buffer)
-                    opened.update(landing.buffers)
+                opened = o > 0
+                if not opened and not contributions[0].covers(tile):
+                    open_with_zeros(self.builder, landing.buffer)
+                    opened = True
                 for contribution in contributions:
-                    part = landing.part(contribution)
                     self.builder.add(
                         matmul(
-                            part,
+                            landing.part(contribution),
                             bank.stationary(contribution.row, contribution.taps),
                             operand.moving(tile, contribution),
-                            accumulate=part.buffer in opened,
+                            accumulate=opened,
                             double_row=self.plan.double_row,
                         )
                     )
-                    opened.add(part.buffer)
+                    opened = True
         for (tile, _), landing in zip(tiles, landings, strict=True):
             landing.evict(self.builder, tile, rows.place)
 
@@ -276,8 +272,8 @@ class DgradLowering:
         first, stop = tile.blocks[2]
         whole = 0, stop - first
         if self.side is not None:
-            if self.side.exists(tile.blocks[2]):
-                yield from ((taps, whole, (first, 1)) for taps in self.side.runs())
+            for taps, column in self.side.reads(tile.blocks[2]):
+                yield taps, whole, (column, 1)
             return
         for tap, part, source in _reaches(axis, tile.phases[2], tile.blocks[2]):
             number = tap.triples[0][2]

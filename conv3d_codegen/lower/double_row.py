@@ -57,11 +57,6 @@ class RunLanding:
     pitch: int
     width: int
 
-    @property
-    def buffers(self) -> tuple[Buffer, ...]:
-        """The one buffer."""
-        return (self.buffer,)
-
     def part(self, contribution: Contribution) -> SliceView:
         """Give the rows that a tap reaches, with what lies between them."""
         first = contribution.part[1][0] * self.pitch

@@ -85,7 +85,7 @@ class Landing(Protocol):
     """A tile in PSUM."""
 
     @property
-    def buffers(self) -> tuple[Buffer, ...]:
+    def buffer(self) -> Buffer:
         """The memory it lies in, [M, ...]."""
 
     def part(self, contribution: Contribution) -> SliceView:
@@ -119,11 +119,6 @@ class BoxLanding:
     """A tile whose columns lie close together, [M, blocks of D, blocks of H, columns of W]."""
 
     buffer: Buffer
-
-    @property
-    def buffers(self) -> tuple[Buffer, ...]:
-        """The one buffer."""
-        return (self.buffer,)
 
     def part(self, contribution: Contribution) -> SliceView:
         """Give the box that a tap reaches."""

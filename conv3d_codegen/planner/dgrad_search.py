@@ -18,7 +18,7 @@ from conv3d_codegen.planner.double_row import may_double, paired_block, tile_of_
 from conv3d_codegen.planner.estimate import balanced_tile, dgrad_counts, dx_cuts
 from conv3d_codegen.planner.grid import AxisCuts
 from conv3d_codegen.planner.schedule import STAGED_FILTERS, DgradPlan
-from conv3d_codegen.planner.side_taps import SIDES, may_share, side_blocks
+from conv3d_codegen.planner.side_taps import SIDES, may_share, side_blocks, side_deltas
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -186,7 +186,7 @@ def tile_for(plan: DgradPlan, slab: Sequence[int]) -> tuple[int, int, int]:
     halo = 0
     if plan.beside > 1:
         blocks[2] = _side_blocks(axes[2], slab[2])
-        low, high = axes[2].deltas
+        low, high = side_deltas(axes[2], plan.beside)
         halo = high - low
     found = (balanced_tile(extents, halo=halo) for extents in zip(*blocks, strict=True))
     return min(found, key=tiles)

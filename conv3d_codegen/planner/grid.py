@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from conv3d_codegen.planner.blocks import ceil_div, cut_count
 from conv3d_codegen.planner.correlation import correlation_axis
+from conv3d_codegen.planner.side_taps import ALONG_W, side_blocks, side_reads, side_sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -141,6 +142,22 @@ class _AxisReads:
             return 1, 1
         return self.schedule.dy_fold[self.number], self.schedule.x_fold[self.number]
 
+    def _dy_rows(self, rows: Range) -> Iterator[Range]:
+        """Dy rows that dx rows read through each tap, or taps side by side, whether they exist or not."""
+        plan, axis = self.schedule.dgrad, self._dgrad
+        assert plan is not None
+        assert axis is not None
+        if self.number == ALONG_W and plan.beside > 1:
+            blocks = side_blocks(axis, *rows)
+            yield side_reads(axis, plan.beside, side_sources(axis, plan.beside, *blocks))
+            return
+        for phase in axis.phases:
+            first, stop = axis.blocks_for(phase, *rows)
+            for tap in phase.taps:
+                low = first * axis.step - tap.delta
+                high = (stop - 1) * axis.step - tap.delta + 1
+                yield low * axis.fold, high * axis.fold
+
     @property
     def _dgrad(self) -> DgradAxis | None:
         plan = self.schedule.dgrad
@@ -170,7 +187,7 @@ class _AxisReads:
         yield _aligned(narrow, folds[0]), axis.out
         if self._dgrad is not None:
             dx_rows = narrow if self.problem.transposed else wide
-            yield from ((rows, self._dgrad.dy_size) for rows in _dy_rows(self._dgrad, dx_rows))
+            yield from ((rows, self._dgrad.dy_size) for rows in self._dy_rows(dx_rows))
         plan = self.schedule.wgrad
         if plan is None:
             return
@@ -184,16 +201,6 @@ class _AxisReads:
 
 def _aligned(rows: Range, fold: int) -> Range:
     return rows[0] // fold * fold, ceil_div(rows[1], fold) * fold
-
-
-def _dy_rows(axis: DgradAxis, rows: Range) -> Iterator[Range]:
-    """Dy rows that dx rows read through each tap, whether they exist or not."""
-    for phase in axis.phases:
-        first, stop = axis.blocks_for(phase, *rows)
-        for tap in phase.taps:
-            low = first * axis.step - tap.delta
-            high = (stop - 1) * axis.step - tap.delta + 1
-            yield low * axis.fold, high * axis.fold
 
 
 def _spread_rows(axis: CorrelationAxis, rows: Range, length: int) -> tuple[Range, Range]:

@@ -12,11 +12,10 @@ from conv3d_codegen.planner.estimate import Work
 from conv3d_codegen.planner.grid import AxisCuts
 from conv3d_codegen.planner.price_dgrad import DgradPrices
 from conv3d_codegen.planner.price_wgrad import WgradPrices
+from conv3d_codegen.planner.side_taps import ALONG_W
 
 if TYPE_CHECKING:
     from conv3d_codegen.planner.schedule import Schedule
-
-ALONG_W = 2  # of (D, H, W)
 
 
 @dataclass(frozen=True)

@@ -48,12 +48,12 @@ Tiling
     dw: positions per partition N all, D 2, H 2, W 2; the rest of each axis lies on partitions
 
 Memory
-    SBUF peak 7568 of 212984 bytes per partition, PSUM peak 2 of 8 banks
+    SBUF peak 7622 of 212984 bytes per partition, PSUM peak 2 of 8 banks
     role      memory  buffers  largest             dtype  B/partition
     zero_w    sbuf    1        [1, 128]            bf16   256
-    zero_x    sbuf    1        [1, 3, 7, 14]       bf16   588
+    zero_x    sbuf    1        [1, 3, 7, 13]       bf16   546
     x_win     sbuf    1        [32, 1, 6, 14, 12]  bf16   2016
-    dy_win    sbuf    1        [64, 1, 8, 6, 14]   bf16   1344
+    dy_win    sbuf    1        [64, 1, 8, 6, 15]   bf16   1440
     w_nat     sbuf    1        [64, 18, 64]        bf16   2304
     db_part   sbuf    1        [64, 1]             fp32   4
     stat_t    sbuf    1        [108, 2, 2, 4, 32]  bf16   1024
@@ -64,18 +64,18 @@ Memory
     w_ps      psum    2        [64, 16, 64]        bf16   2048
     dw_out    sbuf    1        [96, 9, 32]         bf16   576
     dx_out    sbuf    1        [64, 1, 6, 7, 12]   bf16   1008
-    dx_ps     psum    4        [128, 3, 7, 14]     fp32   1176
+    dx_ps     psum    2        [128, 3, 7, 13]     fp32   1092
     dx_sum    sbuf    2        [128, 3, 7, 12]     fp32   1008
     db_sum    sbuf    2        [64, 1]             fp32   4
     db_rows   sbuf    1        [32, 2]             fp32   8
     db_out    sbuf    1        [32, 1]             bf16   2
 
 Cost
-    167 instructions: 53 dma_copy, 9 memset, 36 nc_matmul, 50 nc_transpose, 12 tensor_copy, 3 tensor_reduce, 4 tensor_tensor
+    163 instructions: 53 dma_copy, 9 memset, 34 nc_matmul, 50 nc_transpose, 12 tensor_copy, 3 tensor_reduce, 2 tensor_tensor
     needs NKI 0.3 or newer
     221184 bytes read, 110656 bytes written; compulsory 276544
-    busy us: tensor 5.0, vector 2.6, scalar 1.5, gpsimd 1.0, dma 4.5; bound by tensor
-    makespan 10.2 us expected; floor 1.0 us
+    busy us: tensor 4.6, vector 2.0, scalar 1.5, gpsimd 1.0, dma 4.5; bound by tensor
+    makespan 9.8 us expected; floor 1.0 us
 
 Pseudocode
     filters: one matrix [dy channels, dx channels] per tap
@@ -108,7 +108,7 @@ def conv3d_n1_ci32_co32_i6x12x12_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     # What several sections share.
     zero_w_0 = nl.ndarray((1, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_w_0")
     nisa.memset(dst=zero_w_0, value=0.0, engine=nisa.engine.gpsimd)
-    zero_x_0 = nl.ndarray((1, 3, 7, 14), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_x_0")
+    zero_x_0 = nl.ndarray((1, 3, 7, 13), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_x_0")
     nisa.memset(dst=zero_x_0, value=0.0, engine=nisa.engine.gpsimd)
 
     # === slab 1 of 1: load ===========================================================================================
@@ -116,13 +116,13 @@ def conv3d_n1_ci32_co32_i6x12x12_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     nisa.memset(dst=x_win_0[0:32, 0:1, 0:6, 0:1, 0:12], value=0.0, engine=nisa.engine.gpsimd)
     nisa.memset(dst=x_win_0[0:32, 0:1, 0:6, 13:14, 0:12], value=0.0, engine=nisa.engine.gpsimd)
     nisa.dma_copy(dst=x_win_0[0:32, 0, 0:6, 1:13, 0:12], src=x_in[0, 0:32, 0:6, 0:12, 0:12])
-    dy_win_0 = nl.ndarray((64, 1, 8, 6, 14), dtype=nl.bfloat16, buffer=nl.sbuf, name="dy_win_0")
-    nisa.memset(dst=dy_win_0[0:64, 0:1, 0:1, 0:6, 0:14], value=0.0, engine=nisa.engine.gpsimd)
-    nisa.memset(dst=dy_win_0[0:64, 0:1, 7:8, 0:6, 0:14], value=0.0, engine=nisa.engine.gpsimd)
-    nisa.memset(dst=dy_win_0[0:64, 0:1, 0:8, 0:6, 0:1], value=0.0, engine=nisa.engine.gpsimd)
-    nisa.memset(dst=dy_win_0[0:64, 0:1, 0:8, 0:6, 13:14], value=0.0, engine=nisa.engine.gpsimd)
-    nisa.dma_copy(dst=dy_win_0[0:32, 0, 1:7, 0:6, 1:13], src=dy[0, 0:32, 0:6, 0:11:2, 0:12])
-    nisa.dma_copy(dst=dy_win_0[32:64, 0, 1:7, 0:6, 1:13], src=dy[0, 0:32, 0:6, 1:12:2, 0:12])
+    dy_win_0 = nl.ndarray((64, 1, 8, 6, 15), dtype=nl.bfloat16, buffer=nl.sbuf, name="dy_win_0")
+    nisa.memset(dst=dy_win_0[0:64, 0:1, 0:1, 0:6, 0:15], value=0.0, engine=nisa.engine.gpsimd)
+    nisa.memset(dst=dy_win_0[0:64, 0:1, 7:8, 0:6, 0:15], value=0.0, engine=nisa.engine.gpsimd)
+    nisa.memset(dst=dy_win_0[0:64, 0:1, 0:8, 0:6, 0:2], value=0.0, engine=nisa.engine.gpsimd)
+    nisa.memset(dst=dy_win_0[0:64, 0:1, 0:8, 0:6, 14:15], value=0.0, engine=nisa.engine.gpsimd)
+    nisa.dma_copy(dst=dy_win_0[0:32, 0, 1:7, 0:6, 2:14], src=dy[0, 0:32, 0:6, 0:11:2, 0:12])
+    nisa.dma_copy(dst=dy_win_0[32:64, 0, 1:7, 0:6, 2:14], src=dy[0, 0:32, 0:6, 1:12:2, 0:12])
     w_nat_0 = nl.ndarray((64, 18, 64), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_nat_0")
     nisa.memset(dst=w_nat_0, value=0.0, engine=nisa.engine.gpsimd)
     nisa.dma_copy(dst=w_nat_0[0:32, 0:3, 0:32], src=filters.ap(pattern=[[32, 32], [1024, 3], [1, 32]], offset=0))
@@ -196,7 +196,7 @@ def conv3d_n1_ci32_co32_i6x12x12_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
         engine=nisa.engine.tensor,
     )
     nisa.tensor_copy(dst=stat_t_0[0:108, 0, 0:2, 0:4, 0:32], src=t_ps_0, engine=nisa.engine.vector)
-    nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:64, 0, 1:7, 0:6, 1:13], axis=(1, 2, 3))
+    nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:64, 0, 1:7, 0:6, 2:14], axis=(1, 2, 3))
     t_ps_1 = nl.ndarray((108, 2, 4, 32), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_1")
     nisa.nc_transpose(
         dst=t_ps_1[0:108, 0, 0, 0:32],
@@ -243,22 +243,22 @@ def conv3d_n1_ci32_co32_i6x12x12_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     t_ps_2 = nl.ndarray((108, 4, 1, 64), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_2")
     nisa.nc_transpose(
         dst=t_ps_2[0:108, 0, 0, 0:64],
-        data=dy_win_0[0:64, 0, 0:5:2, 0:6, 0:11:2],
+        data=dy_win_0[0:64, 0, 0:5:2, 0:6, 1:12:2],
         engine=nisa.engine.tensor,
     )
     nisa.nc_transpose(
         dst=t_ps_2[0:108, 1, 0, 0:64],
-        data=dy_win_0[0:64, 0, 1:6:2, 0:6, 0:11:2],
+        data=dy_win_0[0:64, 0, 1:6:2, 0:6, 1:12:2],
         engine=nisa.engine.tensor,
     )
     nisa.nc_transpose(
         dst=t_ps_2[0:108, 2, 0, 0:64],
-        data=dy_win_0[0:64, 0, 2:7:2, 0:6, 0:11:2],
+        data=dy_win_0[0:64, 0, 2:7:2, 0:6, 1:12:2],
         engine=nisa.engine.tensor,
     )
     nisa.nc_transpose(
         dst=t_ps_2[0:108, 3, 0, 0:64],
-        data=dy_win_0[0:64, 0, 3:8:2, 0:6, 0:11:2],
+        data=dy_win_0[0:64, 0, 3:8:2, 0:6, 1:12:2],
         engine=nisa.engine.tensor,
     )
     mov_t_0_view = mov_t_0.reshape((108, 4, 4, 1, 64))
@@ -266,66 +266,66 @@ def conv3d_n1_ci32_co32_i6x12x12_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     t_ps_3 = nl.ndarray((108, 4, 1, 64), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_3")
     nisa.nc_transpose(
         dst=t_ps_3[0:108, 0, 0, 0:64],
-        data=dy_win_0[0:64, 0, 0:5:2, 0:6, 1:12:2],
+        data=dy_win_0[0:64, 0, 0:5:2, 0:6, 2:13:2],
         engine=nisa.engine.tensor,
     )
     nisa.nc_transpose(
         dst=t_ps_3[0:108, 1, 0, 0:64],
-        data=dy_win_0[0:64, 0, 1:6:2, 0:6, 1:12:2],
+        data=dy_win_0[0:64, 0, 1:6:2, 0:6, 2:13:2],
         engine=nisa.engine.tensor,
     )
     nisa.nc_transpose(
         dst=t_ps_3[0:108, 2, 0, 0:64],
-        data=dy_win_0[0:64, 0, 2:7:2, 0:6, 1:12:2],
+        data=dy_win_0[0:64, 0, 2:7:2, 0:6, 2:13:2],
         engine=nisa.engine.tensor,
     )
     nisa.nc_transpose(
         dst=t_ps_3[0:108, 3, 0, 0:64],
-        data=dy_win_0[0:64, 0, 3:8:2, 0:6, 1:12:2],
+        data=dy_win_0[0:64, 0, 3:8:2, 0:6, 2:13:2],
         engine=nisa.engine.tensor,
     )
     nisa.tensor_copy(dst=mov_t_0_view[0:108, 1, 0:4, 0:1, 0:64], src=t_ps_3, engine=nisa.engine.scalar)
     t_ps_4 = nl.ndarray((108, 4, 1, 64), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_4")
     nisa.nc_transpose(
         dst=t_ps_4[0:108, 0, 0, 0:64],
-        data=dy_win_0[0:64, 0, 0:5:2, 0:6, 2:13:2],
+        data=dy_win_0[0:64, 0, 0:5:2, 0:6, 3:14:2],
         engine=nisa.engine.tensor,
     )
     nisa.nc_transpose(
         dst=t_ps_4[0:108, 1, 0, 0:64],
-        data=dy_win_0[0:64, 0, 1:6:2, 0:6, 2:13:2],
+        data=dy_win_0[0:64, 0, 1:6:2, 0:6, 3:14:2],
         engine=nisa.engine.tensor,
     )
     nisa.nc_transpose(
         dst=t_ps_4[0:108, 2, 0, 0:64],
-        data=dy_win_0[0:64, 0, 2:7:2, 0:6, 2:13:2],
+        data=dy_win_0[0:64, 0, 2:7:2, 0:6, 3:14:2],
         engine=nisa.engine.tensor,
     )
     nisa.nc_transpose(
         dst=t_ps_4[0:108, 3, 0, 0:64],
-        data=dy_win_0[0:64, 0, 3:8:2, 0:6, 2:13:2],
+        data=dy_win_0[0:64, 0, 3:8:2, 0:6, 3:14:2],
         engine=nisa.engine.tensor,
     )
     nisa.tensor_copy(dst=mov_t_0_view[0:108, 2, 0:4, 0:1, 0:64], src=t_ps_4, engine=nisa.engine.vector)
     t_ps_5 = nl.ndarray((108, 4, 1, 64), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_5")
     nisa.nc_transpose(
         dst=t_ps_5[0:108, 0, 0, 0:64],
-        data=dy_win_0[0:64, 0, 0:5:2, 0:6, 3:14:2],
+        data=dy_win_0[0:64, 0, 0:5:2, 0:6, 4:15:2],
         engine=nisa.engine.tensor,
     )
     nisa.nc_transpose(
         dst=t_ps_5[0:108, 1, 0, 0:64],
-        data=dy_win_0[0:64, 0, 1:6:2, 0:6, 3:14:2],
+        data=dy_win_0[0:64, 0, 1:6:2, 0:6, 4:15:2],
         engine=nisa.engine.tensor,
     )
     nisa.nc_transpose(
         dst=t_ps_5[0:108, 2, 0, 0:64],
-        data=dy_win_0[0:64, 0, 2:7:2, 0:6, 3:14:2],
+        data=dy_win_0[0:64, 0, 2:7:2, 0:6, 4:15:2],
         engine=nisa.engine.tensor,
     )
     nisa.nc_transpose(
         dst=t_ps_5[0:108, 3, 0, 0:64],
-        data=dy_win_0[0:64, 0, 3:8:2, 0:6, 3:14:2],
+        data=dy_win_0[0:64, 0, 3:8:2, 0:6, 4:15:2],
         engine=nisa.engine.tensor,
     )
     nisa.tensor_copy(dst=mov_t_0_view[0:108, 3, 0:4, 0:1, 0:64], src=t_ps_5, engine=nisa.engine.vector)
@@ -443,195 +443,175 @@ def conv3d_n1_ci32_co32_i6x12x12_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
 
     # === slab 1 of 1: dx =============================================================================================
     dx_out_0 = nl.ndarray((64, 1, 6, 7, 12), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")
-    dx_ps_0 = nl.ndarray((128, 3, 7, 14), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
-    dx_ps_1 = nl.ndarray((64, 3, 7, 14), dtype=nl.float32, buffer=nl.psum, name="dx_ps_1")
-    # dx_ps_0, dx_ps_1: dx of sample 0, d 0 to 2, h blocks 0 to 6, what columns -1 to 12 of dy add to, from channels 0 to 31 of dy
+    dx_ps_0 = nl.ndarray((128, 3, 7, 13), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
+    # dx_ps_0: dx of sample 0, d 0 to 2, h blocks 0 to 6, what columns 0 to 12 of dy add to, from channels 0 to 31 of dy
     # no single tap covers this tile: open it with 0 · 0
     nisa.nc_matmul(dst=dx_ps_0, stationary=zero_w_0, moving=zero_x_0, accumulate=False)
-    # no single tap covers this tile: open it with 0 · 0
-    nisa.nc_matmul(dst=dx_ps_1, stationary=zero_w_0[0:1, 0:64], moving=zero_x_0, accumulate=False)
     nisa.nc_matmul(
-        dst=dx_ps_0[0:128, 0:3, 0:6, 0:14],
+        dst=dx_ps_0[0:128, 0:3, 0:6, 0:13],
         stationary=w_turned_0_view[0:64, 0:128],
-        moving=dy_win_0[0:64, 0, 2:5, 0:6, 0:14],
+        moving=dy_win_0[0:64, 0, 2:5, 0:6, 2:15],
         accumulate=True,
     )
     nisa.nc_matmul(
-        dst=dx_ps_1[0:64, 0:3, 0:6, 0:14],
+        dst=dx_ps_0[0:64, 0:3, 0:6, 0:13],
         stationary=w_turned_0_view[0:64, 128:192],
-        moving=dy_win_0[0:64, 0, 2:5, 0:6, 0:14],
+        moving=dy_win_0[0:64, 0, 2:5, 0:6, 0:13],
         accumulate=True,
     )
     nisa.nc_matmul(
-        dst=dx_ps_0[0:128, 0:3, 1:7, 0:14],
+        dst=dx_ps_0[0:128, 0:3, 1:7, 0:13],
         stationary=w_turned_0_view[0:64, 192:320],
-        moving=dy_win_0[0:64, 0, 2:5, 0:6, 0:14],
+        moving=dy_win_0[0:64, 0, 2:5, 0:6, 2:15],
         accumulate=True,
     )
     nisa.nc_matmul(
-        dst=dx_ps_1[0:64, 0:3, 1:7, 0:14],
+        dst=dx_ps_0[0:64, 0:3, 1:7, 0:13],
         stationary=w_turned_0_view[0:64, 320:384],
-        moving=dy_win_0[0:64, 0, 2:5, 0:6, 0:14],
+        moving=dy_win_0[0:64, 0, 2:5, 0:6, 0:13],
         accumulate=True,
     )
     nisa.nc_matmul(
-        dst=dx_ps_0[0:128, 0:3, 0:6, 0:14],
+        dst=dx_ps_0[0:128, 0:3, 0:6, 0:13],
         stationary=w_turned_0_view[0:64, 384:512],
-        moving=dy_win_0[0:64, 0, 1:4, 0:6, 0:14],
+        moving=dy_win_0[0:64, 0, 1:4, 0:6, 2:15],
         accumulate=True,
     )
     nisa.nc_matmul(
-        dst=dx_ps_1[0:64, 0:3, 0:6, 0:14],
+        dst=dx_ps_0[0:64, 0:3, 0:6, 0:13],
         stationary=w_turned_0_view[0:64, 512:576],
-        moving=dy_win_0[0:64, 0, 1:4, 0:6, 0:14],
+        moving=dy_win_0[0:64, 0, 1:4, 0:6, 0:13],
         accumulate=True,
     )
     nisa.nc_matmul(
-        dst=dx_ps_0[0:128, 0:3, 1:7, 0:14],
+        dst=dx_ps_0[0:128, 0:3, 1:7, 0:13],
         stationary=w_turned_0_view[0:64, 576:704],
-        moving=dy_win_0[0:64, 0, 1:4, 0:6, 0:14],
+        moving=dy_win_0[0:64, 0, 1:4, 0:6, 2:15],
         accumulate=True,
     )
     nisa.nc_matmul(
-        dst=dx_ps_1[0:64, 0:3, 1:7, 0:14],
+        dst=dx_ps_0[0:64, 0:3, 1:7, 0:13],
         stationary=w_turned_0_view[0:64, 704:768],
-        moving=dy_win_0[0:64, 0, 1:4, 0:6, 0:14],
+        moving=dy_win_0[0:64, 0, 1:4, 0:6, 0:13],
         accumulate=True,
     )
     nisa.nc_matmul(
-        dst=dx_ps_0[0:128, 1:3, 0:6, 0:14],
+        dst=dx_ps_0[0:128, 1:3, 0:6, 0:13],
         stationary=w_turned_0_view[0:64, 768:896],
-        moving=dy_win_0[0:64, 0, 1:3, 0:6, 0:14],
+        moving=dy_win_0[0:64, 0, 1:3, 0:6, 2:15],
         accumulate=True,
     )
     nisa.nc_matmul(
-        dst=dx_ps_1[0:64, 1:3, 0:6, 0:14],
+        dst=dx_ps_0[0:64, 1:3, 0:6, 0:13],
         stationary=w_turned_0_view[0:64, 896:960],
-        moving=dy_win_0[0:64, 0, 1:3, 0:6, 0:14],
+        moving=dy_win_0[0:64, 0, 1:3, 0:6, 0:13],
         accumulate=True,
     )
     nisa.nc_matmul(
-        dst=dx_ps_0[0:128, 1:3, 1:7, 0:14],
+        dst=dx_ps_0[0:128, 1:3, 1:7, 0:13],
         stationary=w_turned_0_view[0:64, 960:1088],
-        moving=dy_win_0[0:64, 0, 1:3, 0:6, 0:14],
+        moving=dy_win_0[0:64, 0, 1:3, 0:6, 2:15],
         accumulate=True,
     )
     nisa.nc_matmul(
-        dst=dx_ps_1[0:64, 1:3, 1:7, 0:14],
+        dst=dx_ps_0[0:64, 1:3, 1:7, 0:13],
         stationary=w_turned_0_view[0:64, 1088:1152],
-        moving=dy_win_0[0:64, 0, 1:3, 0:6, 0:14],
+        moving=dy_win_0[0:64, 0, 1:3, 0:6, 0:13],
         accumulate=True,
     )
-    # dx_ps_0, dx_ps_1: the taps of W, each on partitions of its own, add up
+    # dx_ps_0: the taps of W, each on partitions of its own, add up
     dx_sum_0 = nl.ndarray((128, 3, 7, 12), dtype=nl.float32, buffer=nl.sbuf, name="dx_sum_0")
-    nisa.tensor_copy(dst=dx_sum_0[64:128, 0:3, 0:7, 0:12], src=dx_ps_0[0:64, 0:3, 0:7, 2:14], engine=nisa.engine.scalar)
-    nisa.tensor_tensor(
-        dst=dx_sum_0[0:64, 0:3, 0:7, 0:12],
-        data1=dx_sum_0[64:128, 0:3, 0:7, 0:12],
-        data2=dx_ps_0[64:128, 0:3, 0:7, 1:13],
-        op=nl.add,
-        engine=nisa.engine.vector,
-    )
+    nisa.tensor_copy(dst=dx_sum_0[64:128, 0:3, 0:7, 0:12], src=dx_ps_0[0:64, 0:3, 0:7, 1:13], engine=nisa.engine.scalar)
     nisa.tensor_tensor(
         dst=dx_out_0[0:64, 0, 0:3, 0:7, 0:12],
-        data1=dx_sum_0[0:64, 0:3, 0:7, 0:12],
-        data2=dx_ps_1[0:64, 0:3, 0:7, 0:12],
+        data1=dx_sum_0[64:128, 0:3, 0:7, 0:12],
+        data2=dx_ps_0[64:128, 0:3, 0:7, 0:12],
         op=nl.add,
         engine=nisa.engine.vector,
     )
-    dx_ps_2 = nl.ndarray((128, 3, 7, 14), dtype=nl.float32, buffer=nl.psum, name="dx_ps_2")
-    dx_ps_3 = nl.ndarray((64, 3, 7, 14), dtype=nl.float32, buffer=nl.psum, name="dx_ps_3")
-    # dx_ps_2, dx_ps_3: dx of sample 0, d 3 to 5, h blocks 0 to 6, what columns -1 to 12 of dy add to, from channels 0 to 31 of dy
+    dx_ps_1 = nl.ndarray((128, 3, 7, 13), dtype=nl.float32, buffer=nl.psum, name="dx_ps_1")
+    # dx_ps_1: dx of sample 0, d 3 to 5, h blocks 0 to 6, what columns 0 to 12 of dy add to, from channels 0 to 31 of dy
     # no single tap covers this tile: open it with 0 · 0
-    nisa.nc_matmul(dst=dx_ps_2, stationary=zero_w_0, moving=zero_x_0, accumulate=False)
-    # no single tap covers this tile: open it with 0 · 0
-    nisa.nc_matmul(dst=dx_ps_3, stationary=zero_w_0[0:1, 0:64], moving=zero_x_0, accumulate=False)
+    nisa.nc_matmul(dst=dx_ps_1, stationary=zero_w_0, moving=zero_x_0, accumulate=False)
     nisa.nc_matmul(
-        dst=dx_ps_2[0:128, 0:2, 0:6, 0:14],
+        dst=dx_ps_1[0:128, 0:2, 0:6, 0:13],
         stationary=w_turned_0_view[0:64, 0:128],
-        moving=dy_win_0[0:64, 0, 5:7, 0:6, 0:14],
+        moving=dy_win_0[0:64, 0, 5:7, 0:6, 2:15],
         accumulate=True,
     )
     nisa.nc_matmul(
-        dst=dx_ps_3[0:64, 0:2, 0:6, 0:14],
+        dst=dx_ps_1[0:64, 0:2, 0:6, 0:13],
         stationary=w_turned_0_view[0:64, 128:192],
-        moving=dy_win_0[0:64, 0, 5:7, 0:6, 0:14],
+        moving=dy_win_0[0:64, 0, 5:7, 0:6, 0:13],
         accumulate=True,
     )
     nisa.nc_matmul(
-        dst=dx_ps_2[0:128, 0:2, 1:7, 0:14],
+        dst=dx_ps_1[0:128, 0:2, 1:7, 0:13],
         stationary=w_turned_0_view[0:64, 192:320],
-        moving=dy_win_0[0:64, 0, 5:7, 0:6, 0:14],
+        moving=dy_win_0[0:64, 0, 5:7, 0:6, 2:15],
         accumulate=True,
     )
     nisa.nc_matmul(
-        dst=dx_ps_3[0:64, 0:2, 1:7, 0:14],
+        dst=dx_ps_1[0:64, 0:2, 1:7, 0:13],
         stationary=w_turned_0_view[0:64, 320:384],
-        moving=dy_win_0[0:64, 0, 5:7, 0:6, 0:14],
+        moving=dy_win_0[0:64, 0, 5:7, 0:6, 0:13],
         accumulate=True,
     )
     nisa.nc_matmul(
-        dst=dx_ps_2[0:128, 0:3, 0:6, 0:14],
+        dst=dx_ps_1[0:128, 0:3, 0:6, 0:13],
         stationary=w_turned_0_view[0:64, 384:512],
-        moving=dy_win_0[0:64, 0, 4:7, 0:6, 0:14],
+        moving=dy_win_0[0:64, 0, 4:7, 0:6, 2:15],
         accumulate=True,
     )
     nisa.nc_matmul(
-        dst=dx_ps_3[0:64, 0:3, 0:6, 0:14],
+        dst=dx_ps_1[0:64, 0:3, 0:6, 0:13],
         stationary=w_turned_0_view[0:64, 512:576],
-        moving=dy_win_0[0:64, 0, 4:7, 0:6, 0:14],
+        moving=dy_win_0[0:64, 0, 4:7, 0:6, 0:13],
         accumulate=True,
     )
     nisa.nc_matmul(
-        dst=dx_ps_2[0:128, 0:3, 1:7, 0:14],
+        dst=dx_ps_1[0:128, 0:3, 1:7, 0:13],
         stationary=w_turned_0_view[0:64, 576:704],
-        moving=dy_win_0[0:64, 0, 4:7, 0:6, 0:14],
+        moving=dy_win_0[0:64, 0, 4:7, 0:6, 2:15],
         accumulate=True,
     )
     nisa.nc_matmul(
-        dst=dx_ps_3[0:64, 0:3, 1:7, 0:14],
+        dst=dx_ps_1[0:64, 0:3, 1:7, 0:13],
         stationary=w_turned_0_view[0:64, 704:768],
-        moving=dy_win_0[0:64, 0, 4:7, 0:6, 0:14],
+        moving=dy_win_0[0:64, 0, 4:7, 0:6, 0:13],
         accumulate=True,
     )
     nisa.nc_matmul(
-        dst=dx_ps_2[0:128, 0:3, 0:6, 0:14],
+        dst=dx_ps_1[0:128, 0:3, 0:6, 0:13],
         stationary=w_turned_0_view[0:64, 768:896],
-        moving=dy_win_0[0:64, 0, 3:6, 0:6, 0:14],
+        moving=dy_win_0[0:64, 0, 3:6, 0:6, 2:15],
         accumulate=True,
     )
     nisa.nc_matmul(
-        dst=dx_ps_3[0:64, 0:3, 0:6, 0:14],
+        dst=dx_ps_1[0:64, 0:3, 0:6, 0:13],
         stationary=w_turned_0_view[0:64, 896:960],
-        moving=dy_win_0[0:64, 0, 3:6, 0:6, 0:14],
+        moving=dy_win_0[0:64, 0, 3:6, 0:6, 0:13],
         accumulate=True,
     )
     nisa.nc_matmul(
-        dst=dx_ps_2[0:128, 0:3, 1:7, 0:14],
+        dst=dx_ps_1[0:128, 0:3, 1:7, 0:13],
         stationary=w_turned_0_view[0:64, 960:1088],
-        moving=dy_win_0[0:64, 0, 3:6, 0:6, 0:14],
+        moving=dy_win_0[0:64, 0, 3:6, 0:6, 2:15],
         accumulate=True,
     )
     nisa.nc_matmul(
-        dst=dx_ps_3[0:64, 0:3, 1:7, 0:14],
+        dst=dx_ps_1[0:64, 0:3, 1:7, 0:13],
         stationary=w_turned_0_view[0:64, 1088:1152],
-        moving=dy_win_0[0:64, 0, 3:6, 0:6, 0:14],
+        moving=dy_win_0[0:64, 0, 3:6, 0:6, 0:13],
         accumulate=True,
     )
-    # dx_ps_2, dx_ps_3: the taps of W, each on partitions of its own, add up
+    # dx_ps_1: the taps of W, each on partitions of its own, add up
     dx_sum_1 = nl.ndarray((128, 3, 7, 12), dtype=nl.float32, buffer=nl.sbuf, name="dx_sum_1")
-    nisa.tensor_copy(dst=dx_sum_1[64:128, 0:3, 0:7, 0:12], src=dx_ps_2[0:64, 0:3, 0:7, 2:14], engine=nisa.engine.scalar)
-    nisa.tensor_tensor(
-        dst=dx_sum_1[0:64, 0:3, 0:7, 0:12],
-        data1=dx_sum_1[64:128, 0:3, 0:7, 0:12],
-        data2=dx_ps_2[64:128, 0:3, 0:7, 1:13],
-        op=nl.add,
-        engine=nisa.engine.vector,
-    )
+    nisa.tensor_copy(dst=dx_sum_1[64:128, 0:3, 0:7, 0:12], src=dx_ps_1[0:64, 0:3, 0:7, 1:13], engine=nisa.engine.scalar)
     nisa.tensor_tensor(
         dst=dx_out_0[0:64, 0, 3:6, 0:7, 0:12],
-        data1=dx_sum_1[0:64, 0:3, 0:7, 0:12],
-        data2=dx_ps_3[0:64, 0:3, 0:7, 0:12],
+        data1=dx_sum_1[64:128, 0:3, 0:7, 0:12],
+        data2=dx_ps_1[64:128, 0:3, 0:7, 0:12],
         op=nl.add,
         engine=nisa.engine.vector,
     )

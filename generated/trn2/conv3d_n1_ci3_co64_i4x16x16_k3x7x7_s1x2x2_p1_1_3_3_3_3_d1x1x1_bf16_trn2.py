@@ -50,10 +50,10 @@ Tiling
     dw: positions per partition N all, D all, H 1, W 1; the rest of each axis lies on partitions
 
 Memory
-    SBUF peak 21412 of 212984 bytes per partition, PSUM peak 3 of 8 banks
+    SBUF peak 21304 of 212984 bytes per partition, PSUM peak 3 of 8 banks
     role       memory  buffers  largest             dtype  B/partition
     zero_w     sbuf    1        [1, 128]            bf16   256
-    zero_x     sbuf    1        [1, 3, 9, 12]       bf16   648
+    zero_x     sbuf    1        [1, 3, 9, 10]       bf16   540
     dy_win     sbuf    1        [128, 1, 2, 8, 12]  bf16   384
     x_win      sbuf    1        [12, 1, 1, 21, 21]  bf16   882
     w_nat      sbuf    2        [32, 42, 128]       bf16   10752
@@ -67,18 +67,18 @@ Memory
     dw_out     sbuf    2        [128, 49, 3]        bf16   294
     dw_turned  sbuf    4        [126, 1, 128]       bf16   256
     dx_out     sbuf    1        [12, 1, 3, 9, 16]   bf16   864
-    dx_ps      psum    2        [128, 3, 9, 12]     fp32   1296
+    dx_ps      psum    1        [128, 3, 9, 10]     fp32   1080
     dx_sum     sbuf    2        [128, 3, 9, 8]      fp32   864
     db_sum     sbuf    2        [128, 1]            fp32   4
     db_rows    sbuf    1        [64, 2]             fp32   8
     db_out     sbuf    1        [64, 1]             bf16   2
 
 Cost
-    237 instructions: 61 dma_copy, 12 memset, 25 nc_matmul, 111 nc_transpose, 20 tensor_copy, 3 tensor_reduce, 5 tensor_tensor
+    233 instructions: 61 dma_copy, 12 memset, 24 nc_matmul, 111 nc_transpose, 20 tensor_copy, 3 tensor_reduce, 2 tensor_tensor
     needs NKI 0.3 or newer
     151808 bytes read, 62720 bytes written; compulsory 158080
-    busy us: tensor 5.0, vector 2.7, scalar 1.6, gpsimd 3.6, dma 4.2; bound by tensor
-    makespan 11.4 us expected; floor 0.4 us
+    busy us: tensor 4.6, vector 2.0, scalar 1.6, gpsimd 3.6, dma 4.2; bound by tensor
+    makespan 11.2 us expected; floor 0.4 us
 
 Pseudocode
     filters: one matrix [dy channels, dx channels] per tap
@@ -111,7 +111,7 @@ def conv3d_n1_ci3_co64_i4x16x16_k3x7x7_s1x2x2_p1_1_3_3_3_3_d1x1x1_bf16_trn2(dy, 
     # What several sections share.
     zero_w_0 = nl.ndarray((1, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_w_0")
     nisa.memset(dst=zero_w_0, value=0.0, engine=nisa.engine.gpsimd)
-    zero_x_0 = nl.ndarray((1, 3, 9, 12), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_x_0")
+    zero_x_0 = nl.ndarray((1, 3, 9, 10), dtype=nl.bfloat16, buffer=nl.sbuf, name="zero_x_0")
     nisa.memset(dst=zero_x_0, value=0.0, engine=nisa.engine.gpsimd)
 
     # === slab 1 of 1: load ===========================================================================================
@@ -407,146 +407,122 @@ def conv3d_n1_ci3_co64_i4x16x16_k3x7x7_s1x2x2_p1_1_3_3_3_3_d1x1x1_bf16_trn2(dy, 
 
     # === slab 1 of 1: dx =============================================================================================
     dx_out_0 = nl.ndarray((12, 1, 3, 9, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")
-    dx_ps_0 = nl.ndarray((128, 3, 9, 12), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
-    dx_ps_1 = nl.ndarray((96, 3, 9, 12), dtype=nl.float32, buffer=nl.psum, name="dx_ps_1")
-    # dx_ps_0, dx_ps_1: dx of sample 0, d blocks 0 to 2, h blocks 1 to 9, what columns -2 to 9 of dy add to, from channels 0 to 63 of dy
+    dx_ps_0 = nl.ndarray((128, 3, 9, 10), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
+    # dx_ps_0: dx of sample 0, d blocks 0 to 2, h blocks 1 to 9, what columns 0 to 9 of dy add to, from channels 0 to 63 of dy
     # no single tap covers this tile: open it with 0 · 0
     nisa.nc_matmul(dst=dx_ps_0, stationary=zero_w_0, moving=zero_x_0, accumulate=False)
-    # no single tap covers this tile: open it with 0 · 0
-    nisa.nc_matmul(dst=dx_ps_1, stationary=zero_w_0[0:1, 0:96], moving=zero_x_0, accumulate=False)
     nisa.nc_matmul(
-        dst=dx_ps_0[0:128, 0:2, 0:7, 0:12],
+        dst=dx_ps_0[0:128, 0:2, 0:7, 0:10],
         stationary=w_turned_0_view[0:128, 0:128],
-        moving=dy_win_0[0:128, 0, 0:2, 1:8, 0:12],
+        moving=dy_win_0[0:128, 0, 0:2, 1:8, 2:12],
         accumulate=True,
     )
     nisa.nc_matmul(
-        dst=dx_ps_1[0:96, 0:2, 0:7, 0:12],
+        dst=dx_ps_0[0:96, 0:2, 0:7, 0:10],
         stationary=w_turned_0_view[0:128, 128:224],
-        moving=dy_win_0[0:128, 0, 0:2, 1:8, 0:12],
+        moving=dy_win_0[0:128, 0, 0:2, 1:8, 0:10],
         accumulate=True,
     )
     nisa.nc_matmul(
-        dst=dx_ps_0[0:128, 0:2, 0:8, 0:12],
+        dst=dx_ps_0[0:128, 0:2, 0:8, 0:10],
         stationary=w_turned_0_view[0:128, 224:352],
-        moving=dy_win_0[0:128, 0, 0:2, 0:8, 0:12],
+        moving=dy_win_0[0:128, 0, 0:2, 0:8, 2:12],
         accumulate=True,
     )
     nisa.nc_matmul(
-        dst=dx_ps_1[0:96, 0:2, 0:8, 0:12],
+        dst=dx_ps_0[0:96, 0:2, 0:8, 0:10],
         stationary=w_turned_0_view[0:128, 352:448],
-        moving=dy_win_0[0:128, 0, 0:2, 0:8, 0:12],
+        moving=dy_win_0[0:128, 0, 0:2, 0:8, 0:10],
         accumulate=True,
     )
     nisa.nc_matmul(
-        dst=dx_ps_0[0:128, 0:2, 1:9, 0:12],
+        dst=dx_ps_0[0:128, 0:2, 1:9, 0:10],
         stationary=w_turned_0_view[0:128, 448:576],
-        moving=dy_win_0[0:128, 0, 0:2, 0:8, 0:12],
+        moving=dy_win_0[0:128, 0, 0:2, 0:8, 2:12],
         accumulate=True,
     )
     nisa.nc_matmul(
-        dst=dx_ps_1[0:96, 0:2, 1:9, 0:12],
+        dst=dx_ps_0[0:96, 0:2, 1:9, 0:10],
         stationary=w_turned_0_view[0:128, 576:672],
-        moving=dy_win_0[0:128, 0, 0:2, 0:8, 0:12],
+        moving=dy_win_0[0:128, 0, 0:2, 0:8, 0:10],
         accumulate=True,
     )
     nisa.nc_matmul(
-        dst=dx_ps_0[0:128, 0:2, 2:9, 0:12],
+        dst=dx_ps_0[0:128, 0:2, 2:9, 0:10],
         stationary=w_turned_0_view[0:128, 672:800],
-        moving=dy_win_0[0:128, 0, 0:2, 0:7, 0:12],
+        moving=dy_win_0[0:128, 0, 0:2, 0:7, 2:12],
         accumulate=True,
     )
     nisa.nc_matmul(
-        dst=dx_ps_1[0:96, 0:2, 2:9, 0:12],
+        dst=dx_ps_0[0:96, 0:2, 2:9, 0:10],
         stationary=w_turned_0_view[0:128, 800:896],
-        moving=dy_win_0[0:128, 0, 0:2, 0:7, 0:12],
+        moving=dy_win_0[0:128, 0, 0:2, 0:7, 0:10],
         accumulate=True,
     )
     nisa.nc_matmul(
-        dst=dx_ps_0[0:128, 1:3, 0:7, 0:12],
+        dst=dx_ps_0[0:128, 1:3, 0:7, 0:10],
         stationary=w_turned_0_view[0:128, 896:1024],
-        moving=dy_win_0[0:128, 0, 0:2, 1:8, 0:12],
+        moving=dy_win_0[0:128, 0, 0:2, 1:8, 2:12],
         accumulate=True,
     )
     nisa.nc_matmul(
-        dst=dx_ps_1[0:96, 1:3, 0:7, 0:12],
+        dst=dx_ps_0[0:96, 1:3, 0:7, 0:10],
         stationary=w_turned_0_view[0:128, 1024:1120],
-        moving=dy_win_0[0:128, 0, 0:2, 1:8, 0:12],
+        moving=dy_win_0[0:128, 0, 0:2, 1:8, 0:10],
         accumulate=True,
     )
     nisa.nc_matmul(
-        dst=dx_ps_0[0:128, 1:3, 0:8, 0:12],
+        dst=dx_ps_0[0:128, 1:3, 0:8, 0:10],
         stationary=w_turned_0_view[0:128, 1120:1248],
-        moving=dy_win_0[0:128, 0, 0:2, 0:8, 0:12],
+        moving=dy_win_0[0:128, 0, 0:2, 0:8, 2:12],
         accumulate=True,
     )
     nisa.nc_matmul(
-        dst=dx_ps_1[0:96, 1:3, 0:8, 0:12],
+        dst=dx_ps_0[0:96, 1:3, 0:8, 0:10],
         stationary=w_turned_0_view[0:128, 1248:1344],
-        moving=dy_win_0[0:128, 0, 0:2, 0:8, 0:12],
+        moving=dy_win_0[0:128, 0, 0:2, 0:8, 0:10],
         accumulate=True,
     )
     nisa.nc_matmul(
-        dst=dx_ps_0[0:128, 1:3, 1:9, 0:12],
+        dst=dx_ps_0[0:128, 1:3, 1:9, 0:10],
         stationary=w_turned_0_view[0:128, 1344:1472],
-        moving=dy_win_0[0:128, 0, 0:2, 0:8, 0:12],
+        moving=dy_win_0[0:128, 0, 0:2, 0:8, 2:12],
         accumulate=True,
     )
     nisa.nc_matmul(
-        dst=dx_ps_1[0:96, 1:3, 1:9, 0:12],
+        dst=dx_ps_0[0:96, 1:3, 1:9, 0:10],
         stationary=w_turned_0_view[0:128, 1472:1568],
-        moving=dy_win_0[0:128, 0, 0:2, 0:8, 0:12],
+        moving=dy_win_0[0:128, 0, 0:2, 0:8, 0:10],
         accumulate=True,
     )
     nisa.nc_matmul(
-        dst=dx_ps_0[0:128, 1:3, 2:9, 0:12],
+        dst=dx_ps_0[0:128, 1:3, 2:9, 0:10],
         stationary=w_turned_0_view[0:128, 1568:1696],
-        moving=dy_win_0[0:128, 0, 0:2, 0:7, 0:12],
+        moving=dy_win_0[0:128, 0, 0:2, 0:7, 2:12],
         accumulate=True,
     )
     nisa.nc_matmul(
-        dst=dx_ps_1[0:96, 1:3, 2:9, 0:12],
+        dst=dx_ps_0[0:96, 1:3, 2:9, 0:10],
         stationary=w_turned_0_view[0:128, 1696:1792],
-        moving=dy_win_0[0:128, 0, 0:2, 0:7, 0:12],
+        moving=dy_win_0[0:128, 0, 0:2, 0:7, 0:10],
         accumulate=True,
     )
-    # dx_ps_0, dx_ps_1: the taps of W, each on partitions of its own, add up
+    # dx_ps_0: the taps of W, each on partitions of its own, add up
     dx_sum_0 = nl.ndarray((128, 3, 9, 8), dtype=nl.float32, buffer=nl.sbuf, name="dx_sum_0")
-    nisa.tensor_copy(dst=dx_sum_0[64:76, 0:3, 0:9, 0:8], src=dx_ps_0[0:12, 0:3, 0:9, 4:12], engine=nisa.engine.vector)
-    nisa.tensor_tensor(
-        dst=dx_sum_0[0:12, 0:3, 0:9, 0:8],
-        data1=dx_sum_0[64:76, 0:3, 0:9, 0:8],
-        data2=dx_ps_0[64:76, 0:3, 0:9, 3:11],
-        op=nl.add,
-        engine=nisa.engine.vector,
-    )
-    nisa.tensor_tensor(
-        dst=dx_sum_0[64:76, 0:3, 0:9, 0:8],
-        data1=dx_sum_0[0:12, 0:3, 0:9, 0:8],
-        data2=dx_ps_1[0:12, 0:3, 0:9, 2:10],
-        op=nl.add,
-        engine=nisa.engine.vector,
-    )
+    nisa.tensor_copy(dst=dx_sum_0[64:76, 0:3, 0:9, 0:8], src=dx_ps_0[0:12, 0:3, 0:9, 2:10], engine=nisa.engine.vector)
     nisa.tensor_tensor(
         dst=dx_out_0[0:12, 0, 0:3, 0:9, 1:16:2],
         data1=dx_sum_0[64:76, 0:3, 0:9, 0:8],
-        data2=dx_ps_1[64:76, 0:3, 0:9, 1:9],
+        data2=dx_ps_0[64:76, 0:3, 0:9, 1:9],
         op=nl.add,
         engine=nisa.engine.vector,
     )
     dx_sum_1 = nl.ndarray((128, 3, 9, 8), dtype=nl.float32, buffer=nl.sbuf, name="dx_sum_1")
-    nisa.tensor_copy(dst=dx_sum_1[96:108, 0:3, 0:9, 0:8], src=dx_ps_0[32:44, 0:3, 0:9, 3:11], engine=nisa.engine.scalar)
-    nisa.tensor_tensor(
-        dst=dx_sum_1[32:44, 0:3, 0:9, 0:8],
-        data1=dx_sum_1[96:108, 0:3, 0:9, 0:8],
-        data2=dx_ps_0[96:108, 0:3, 0:9, 2:10],
-        op=nl.add,
-        engine=nisa.engine.vector,
-    )
+    nisa.tensor_copy(dst=dx_sum_1[96:108, 0:3, 0:9, 0:8], src=dx_ps_0[32:44, 0:3, 0:9, 1:9], engine=nisa.engine.scalar)
     nisa.tensor_tensor(
         dst=dx_out_0[0:12, 0, 0:3, 0:9, 0:15:2],
-        data1=dx_sum_1[32:44, 0:3, 0:9, 0:8],
-        data2=dx_ps_1[32:44, 0:3, 0:9, 1:9],
+        data1=dx_sum_1[96:108, 0:3, 0:9, 0:8],
+        data2=dx_ps_0[96:108, 0:3, 0:9, 0:8],
         op=nl.add,
         engine=nisa.engine.vector,
     )

@@ -66,16 +66,15 @@ Memory
     dw_out     sbuf    6        [128, 6, 64]        bf16   768
     dw_turned  sbuf    9        [128, 3, 128]       bf16   768
     dx_out     sbuf    1        [64, 1, 4, 6, 6]    bf16   288
-    dx_ps      psum    8        [128, 2, 3, 5]      fp32   120
-    dx_sum     sbuf    4        [128, 2, 3, 3]      fp32   72
+    dx_ps      psum    4        [128, 2, 3, 4]      fp32   96
     db_sum     sbuf    1        [128, 1]            fp32   4
     db_out     sbuf    1        [128, 1]            bf16   2
 
 Cost
-    159 instructions: 23 dma_copy, 6 memset, 24 nc_matmul, 70 nc_transpose, 30 tensor_copy, 2 tensor_reduce, 4 tensor_tensor
+    155 instructions: 23 dma_copy, 6 memset, 24 nc_matmul, 70 nc_transpose, 30 tensor_copy, 2 tensor_reduce
     needs NKI 0.3 or newer
     465408 bytes read, 461056 bytes written; compulsory 926464
-    busy us: tensor 3.5, vector 3.0, scalar 2.9, gpsimd 1.7, dma 4.4; bound by dma
+    busy us: tensor 3.5, vector 2.9, scalar 2.8, gpsimd 1.7, dma 4.4; bound by dma
     makespan 9.3 us expected; floor 2.5 us
 
 Pseudocode
@@ -458,185 +457,165 @@ def conv3d_n1_ci64_co128_i4x6x6_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, 
 
     # === slab 1 of 1: dx =============================================================================================
     dx_out_0 = nl.ndarray((64, 1, 4, 6, 6), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")
-    dx_ps_0 = nl.ndarray((128, 2, 3, 5), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
-    dx_ps_1 = nl.ndarray((64, 2, 3, 5), dtype=nl.float32, buffer=nl.psum, name="dx_ps_1")
-    # dx_ps_0, dx_ps_1: dx of sample 0, d 1 to 3 by 2, h 1 to 5 by 2, what columns -1 to 3 of dy add to, from channels 0 to 127 of dy
+    dx_ps_0 = nl.ndarray((128, 2, 3, 4), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
+    # dx_ps_0: dx of sample 0, d 1 to 3 by 2, h 1 to 5 by 2, what columns 0 to 3 of dy add to, from channels 0 to 127 of dy
     nisa.nc_matmul(
         dst=dx_ps_0,
         stationary=w_turned_0_view[0:128, 1536:1664],
-        moving=dy_win_0[0:128, 0, 0:2, 0:3, 0:5],
+        moving=dy_win_0[0:128, 0, 0:2, 0:3, 1:5],
         accumulate=False,
     )
     nisa.nc_matmul(
-        dst=dx_ps_1,
+        dst=dx_ps_0[0:64, 0:2, 0:3, 0:4],
         stationary=w_turned_0_view[0:128, 1664:1728],
-        moving=dy_win_0[0:128, 0, 0:2, 0:3, 0:5],
-        accumulate=False,
+        moving=dy_win_0[0:128, 0, 0:2, 0:3, 0:4],
+        accumulate=True,
     )
     nisa.nc_matmul(
-        dst=dx_ps_0[0:128, 0:1, 0:2, 0:5],
+        dst=dx_ps_0[0:128, 0:1, 0:2, 0:4],
         stationary=w_turned_0_view[0:128, 0:128],
-        moving=dy_win_0[0:128, 0, 1:2, 1:3, 0:5],
+        moving=dy_win_0[0:128, 0, 1:2, 1:3, 1:5],
         accumulate=True,
     )
     nisa.nc_matmul(
-        dst=dx_ps_1[0:64, 0:1, 0:2, 0:5],
+        dst=dx_ps_0[0:64, 0:1, 0:2, 0:4],
         stationary=w_turned_0_view[0:128, 128:192],
-        moving=dy_win_0[0:128, 0, 1:2, 1:3, 0:5],
+        moving=dy_win_0[0:128, 0, 1:2, 1:3, 0:4],
         accumulate=True,
     )
     nisa.nc_matmul(
-        dst=dx_ps_0[0:128, 0:1, 0:3, 0:5],
+        dst=dx_ps_0[0:128, 0:1, 0:3, 0:4],
         stationary=w_turned_0_view[0:128, 384:512],
-        moving=dy_win_0[0:128, 0, 1:2, 0:3, 0:5],
+        moving=dy_win_0[0:128, 0, 1:2, 0:3, 1:5],
         accumulate=True,
     )
     nisa.nc_matmul(
-        dst=dx_ps_1[0:64, 0:1, 0:3, 0:5],
+        dst=dx_ps_0[0:64, 0:1, 0:3, 0:4],
         stationary=w_turned_0_view[0:128, 512:576],
-        moving=dy_win_0[0:128, 0, 1:2, 0:3, 0:5],
+        moving=dy_win_0[0:128, 0, 1:2, 0:3, 0:4],
         accumulate=True,
     )
     nisa.nc_matmul(
-        dst=dx_ps_0[0:128, 0:2, 0:2, 0:5],
+        dst=dx_ps_0[0:128, 0:2, 0:2, 0:4],
         stationary=w_turned_0_view[0:128, 1152:1280],
-        moving=dy_win_0[0:128, 0, 0:2, 1:3, 0:5],
+        moving=dy_win_0[0:128, 0, 0:2, 1:3, 1:5],
         accumulate=True,
     )
     nisa.nc_matmul(
-        dst=dx_ps_1[0:64, 0:2, 0:2, 0:5],
+        dst=dx_ps_0[0:64, 0:2, 0:2, 0:4],
         stationary=w_turned_0_view[0:128, 1280:1344],
-        moving=dy_win_0[0:128, 0, 0:2, 1:3, 0:5],
+        moving=dy_win_0[0:128, 0, 0:2, 1:3, 0:4],
         accumulate=True,
     )
-    # dx_ps_0, dx_ps_1: the taps of W, each on partitions of its own, add up
-    dx_sum_0 = nl.ndarray((128, 2, 3, 3), dtype=nl.float32, buffer=nl.sbuf, name="dx_sum_0")
-    nisa.tensor_copy(dst=dx_sum_0[0:64, 0:2, 0:3, 0:3], src=dx_ps_0[0:64, 0:2, 0:3, 2:5], engine=nisa.engine.vector)
-    nisa.tensor_tensor(
+    # dx_ps_0: the taps of W, each on partitions of its own, add up
+    nisa.tensor_copy(
         dst=dx_out_0[0:64, 0, 1:4:2, 1:6:2, 1:6:2],
-        data1=dx_sum_0[0:64, 0:2, 0:3, 0:3],
-        data2=dx_ps_1[0:64, 0:2, 0:3, 1:4],
-        op=nl.add,
+        src=dx_ps_0[0:64, 0:2, 0:3, 1:4],
         engine=nisa.engine.vector,
     )
     nisa.tensor_copy(
         dst=dx_out_0[0:64, 0, 1:4:2, 1:6:2, 0:5:2],
-        src=dx_ps_0[64:128, 0:2, 0:3, 1:4],
+        src=dx_ps_0[64:128, 0:2, 0:3, 0:3],
         engine=nisa.engine.scalar,
     )
-    dx_ps_2 = nl.ndarray((128, 2, 3, 5), dtype=nl.float32, buffer=nl.psum, name="dx_ps_2")
-    dx_ps_3 = nl.ndarray((64, 2, 3, 5), dtype=nl.float32, buffer=nl.psum, name="dx_ps_3")
-    # dx_ps_2, dx_ps_3: dx of sample 0, d 1 to 3 by 2, h 0 to 4 by 2, what columns -1 to 3 of dy add to, from channels 0 to 127 of dy
+    dx_ps_1 = nl.ndarray((128, 2, 3, 4), dtype=nl.float32, buffer=nl.psum, name="dx_ps_1")
+    # dx_ps_1: dx of sample 0, d 1 to 3 by 2, h 0 to 4 by 2, what columns 0 to 3 of dy add to, from channels 0 to 127 of dy
     nisa.nc_matmul(
-        dst=dx_ps_2,
+        dst=dx_ps_1,
         stationary=w_turned_0_view[0:128, 1344:1472],
-        moving=dy_win_0[0:128, 0, 0:2, 0:3, 0:5],
+        moving=dy_win_0[0:128, 0, 0:2, 0:3, 1:5],
         accumulate=False,
     )
     nisa.nc_matmul(
-        dst=dx_ps_3,
+        dst=dx_ps_1[0:64, 0:2, 0:3, 0:4],
         stationary=w_turned_0_view[0:128, 1472:1536],
-        moving=dy_win_0[0:128, 0, 0:2, 0:3, 0:5],
-        accumulate=False,
+        moving=dy_win_0[0:128, 0, 0:2, 0:3, 0:4],
+        accumulate=True,
     )
     nisa.nc_matmul(
-        dst=dx_ps_2[0:128, 0:1, 0:3, 0:5],
+        dst=dx_ps_1[0:128, 0:1, 0:3, 0:4],
         stationary=w_turned_0_view[0:128, 192:320],
-        moving=dy_win_0[0:128, 0, 1:2, 0:3, 0:5],
+        moving=dy_win_0[0:128, 0, 1:2, 0:3, 1:5],
         accumulate=True,
     )
     nisa.nc_matmul(
-        dst=dx_ps_3[0:64, 0:1, 0:3, 0:5],
+        dst=dx_ps_1[0:64, 0:1, 0:3, 0:4],
         stationary=w_turned_0_view[0:128, 320:384],
-        moving=dy_win_0[0:128, 0, 1:2, 0:3, 0:5],
+        moving=dy_win_0[0:128, 0, 1:2, 0:3, 0:4],
         accumulate=True,
     )
-    # dx_ps_2, dx_ps_3: the taps of W, each on partitions of its own, add up
-    dx_sum_1 = nl.ndarray((128, 2, 3, 3), dtype=nl.float32, buffer=nl.sbuf, name="dx_sum_1")
-    nisa.tensor_copy(dst=dx_sum_1[0:64, 0:2, 0:3, 0:3], src=dx_ps_2[0:64, 0:2, 0:3, 2:5], engine=nisa.engine.scalar)
-    nisa.tensor_tensor(
+    # dx_ps_1: the taps of W, each on partitions of its own, add up
+    nisa.tensor_copy(
         dst=dx_out_0[0:64, 0, 1:4:2, 0:5:2, 1:6:2],
-        data1=dx_sum_1[0:64, 0:2, 0:3, 0:3],
-        data2=dx_ps_3[0:64, 0:2, 0:3, 1:4],
-        op=nl.add,
+        src=dx_ps_1[0:64, 0:2, 0:3, 1:4],
         engine=nisa.engine.vector,
     )
     nisa.tensor_copy(
         dst=dx_out_0[0:64, 0, 1:4:2, 0:5:2, 0:5:2],
-        src=dx_ps_2[64:128, 0:2, 0:3, 1:4],
+        src=dx_ps_1[64:128, 0:2, 0:3, 0:3],
         engine=nisa.engine.scalar,
     )
-    dx_ps_4 = nl.ndarray((128, 2, 3, 5), dtype=nl.float32, buffer=nl.psum, name="dx_ps_4")
-    dx_ps_5 = nl.ndarray((64, 2, 3, 5), dtype=nl.float32, buffer=nl.psum, name="dx_ps_5")
-    # dx_ps_4, dx_ps_5: dx of sample 0, d 0 to 2 by 2, h 1 to 5 by 2, what columns -1 to 3 of dy add to, from channels 0 to 127 of dy
+    dx_ps_2 = nl.ndarray((128, 2, 3, 4), dtype=nl.float32, buffer=nl.psum, name="dx_ps_2")
+    # dx_ps_2: dx of sample 0, d 0 to 2 by 2, h 1 to 5 by 2, what columns 0 to 3 of dy add to, from channels 0 to 127 of dy
     nisa.nc_matmul(
-        dst=dx_ps_4,
+        dst=dx_ps_2,
         stationary=w_turned_0_view[0:128, 960:1088],
-        moving=dy_win_0[0:128, 0, 0:2, 0:3, 0:5],
+        moving=dy_win_0[0:128, 0, 0:2, 0:3, 1:5],
         accumulate=False,
     )
     nisa.nc_matmul(
-        dst=dx_ps_5,
+        dst=dx_ps_2[0:64, 0:2, 0:3, 0:4],
         stationary=w_turned_0_view[0:128, 1088:1152],
-        moving=dy_win_0[0:128, 0, 0:2, 0:3, 0:5],
-        accumulate=False,
+        moving=dy_win_0[0:128, 0, 0:2, 0:3, 0:4],
+        accumulate=True,
     )
     nisa.nc_matmul(
-        dst=dx_ps_4[0:128, 0:2, 0:2, 0:5],
+        dst=dx_ps_2[0:128, 0:2, 0:2, 0:4],
         stationary=w_turned_0_view[0:128, 576:704],
-        moving=dy_win_0[0:128, 0, 0:2, 1:3, 0:5],
+        moving=dy_win_0[0:128, 0, 0:2, 1:3, 1:5],
         accumulate=True,
     )
     nisa.nc_matmul(
-        dst=dx_ps_5[0:64, 0:2, 0:2, 0:5],
+        dst=dx_ps_2[0:64, 0:2, 0:2, 0:4],
         stationary=w_turned_0_view[0:128, 704:768],
-        moving=dy_win_0[0:128, 0, 0:2, 1:3, 0:5],
+        moving=dy_win_0[0:128, 0, 0:2, 1:3, 0:4],
         accumulate=True,
     )
-    # dx_ps_4, dx_ps_5: the taps of W, each on partitions of its own, add up
-    dx_sum_2 = nl.ndarray((128, 2, 3, 3), dtype=nl.float32, buffer=nl.sbuf, name="dx_sum_2")
-    nisa.tensor_copy(dst=dx_sum_2[0:64, 0:2, 0:3, 0:3], src=dx_ps_4[0:64, 0:2, 0:3, 2:5], engine=nisa.engine.scalar)
-    nisa.tensor_tensor(
+    # dx_ps_2: the taps of W, each on partitions of its own, add up
+    nisa.tensor_copy(
         dst=dx_out_0[0:64, 0, 0:3:2, 1:6:2, 1:6:2],
-        data1=dx_sum_2[0:64, 0:2, 0:3, 0:3],
-        data2=dx_ps_5[0:64, 0:2, 0:3, 1:4],
-        op=nl.add,
-        engine=nisa.engine.vector,
+        src=dx_ps_2[0:64, 0:2, 0:3, 1:4],
+        engine=nisa.engine.scalar,
     )
     nisa.tensor_copy(
         dst=dx_out_0[0:64, 0, 0:3:2, 1:6:2, 0:5:2],
-        src=dx_ps_4[64:128, 0:2, 0:3, 1:4],
-        engine=nisa.engine.scalar,
-    )
-    dx_ps_6 = nl.ndarray((128, 2, 3, 5), dtype=nl.float32, buffer=nl.psum, name="dx_ps_6")
-    dx_ps_7 = nl.ndarray((64, 2, 3, 5), dtype=nl.float32, buffer=nl.psum, name="dx_ps_7")
-    # dx_ps_6, dx_ps_7: dx of sample 0, d 0 to 2 by 2, h 0 to 4 by 2, what columns -1 to 3 of dy add to, from channels 0 to 127 of dy
-    nisa.nc_matmul(
-        dst=dx_ps_6,
-        stationary=w_turned_0_view[0:128, 768:896],
-        moving=dy_win_0[0:128, 0, 0:2, 0:3, 0:5],
-        accumulate=False,
-    )
-    nisa.nc_matmul(
-        dst=dx_ps_7,
-        stationary=w_turned_0_view[0:128, 896:960],
-        moving=dy_win_0[0:128, 0, 0:2, 0:3, 0:5],
-        accumulate=False,
-    )
-    # dx_ps_6, dx_ps_7: the taps of W, each on partitions of its own, add up
-    dx_sum_3 = nl.ndarray((128, 2, 3, 3), dtype=nl.float32, buffer=nl.sbuf, name="dx_sum_3")
-    nisa.tensor_copy(dst=dx_sum_3[0:64, 0:2, 0:3, 0:3], src=dx_ps_6[0:64, 0:2, 0:3, 2:5], engine=nisa.engine.vector)
-    nisa.tensor_tensor(
-        dst=dx_out_0[0:64, 0, 0:3:2, 0:5:2, 1:6:2],
-        data1=dx_sum_3[0:64, 0:2, 0:3, 0:3],
-        data2=dx_ps_7[0:64, 0:2, 0:3, 1:4],
-        op=nl.add,
+        src=dx_ps_2[64:128, 0:2, 0:3, 0:3],
         engine=nisa.engine.vector,
+    )
+    dx_ps_3 = nl.ndarray((128, 2, 3, 4), dtype=nl.float32, buffer=nl.psum, name="dx_ps_3")
+    # dx_ps_3: dx of sample 0, d 0 to 2 by 2, h 0 to 4 by 2, what columns 0 to 3 of dy add to, from channels 0 to 127 of dy
+    nisa.nc_matmul(
+        dst=dx_ps_3,
+        stationary=w_turned_0_view[0:128, 768:896],
+        moving=dy_win_0[0:128, 0, 0:2, 0:3, 1:5],
+        accumulate=False,
+    )
+    nisa.nc_matmul(
+        dst=dx_ps_3[0:64, 0:2, 0:3, 0:4],
+        stationary=w_turned_0_view[0:128, 896:960],
+        moving=dy_win_0[0:128, 0, 0:2, 0:3, 0:4],
+        accumulate=True,
+    )
+    # dx_ps_3: the taps of W, each on partitions of its own, add up
+    nisa.tensor_copy(
+        dst=dx_out_0[0:64, 0, 0:3:2, 0:5:2, 1:6:2],
+        src=dx_ps_3[0:64, 0:2, 0:3, 1:4],
+        engine=nisa.engine.scalar,
     )
     nisa.tensor_copy(
         dst=dx_out_0[0:64, 0, 0:3:2, 0:5:2, 0:5:2],
-        src=dx_ps_6[64:128, 0:2, 0:3, 1:4],
-        engine=nisa.engine.scalar,
+        src=dx_ps_3[64:128, 0:2, 0:3, 0:3],
+        engine=nisa.engine.vector,
     )
     nisa.dma_copy(dst=dx[0, 0:64, 0:4, 0:6, 0:6], src=dx_out_0[0:64, 0, 0:4, 0:6, 0:6])
 

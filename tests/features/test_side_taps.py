@@ -9,12 +9,18 @@ from typing import Any
 import pytest
 
 from conv3d_codegen.api import EmitOptions, emit_scored, plan
-from conv3d_codegen.geometry import ConvGeometry
+from conv3d_codegen.geometry import AxisGeometry, ConvGeometry
 from conv3d_codegen.planner.axes import dgrad_axis
 from conv3d_codegen.planner.estimate import balanced_tile
 from conv3d_codegen.planner.problem import problems_of
 from conv3d_codegen.planner.search import priced
-from conv3d_codegen.planner.side_taps import may_share, side_blocks, side_counts, side_sources
+from conv3d_codegen.planner.side_taps import (
+    may_share,
+    side_blocks,
+    side_counts,
+    side_shift,
+    side_sources,
+)
 from conv3d_codegen.verify import verify_source
 
 MOST_PRICED = 60  # of each budget
@@ -37,8 +43,9 @@ CASES = {
     "dilated": shaped((1, 2, 14, 9), (4, 3, 3), padding=2, dilation=2),
     "dilated and strided": shaped((1, 2, 9, 17), (8, 3, 4), padding=2, dilation=3, stride=2),
     "columns that no window reads": shaped((1, 2, 4, 11), (8, 2, 2), stride=3),
-    "a line": shaped((1, 1, 60), (16, 10), stride=5),
+    "a line": shaped((1, 1, 60), (16, 10), stride=4),
     "several blocks of dy": shaped((1, 16, 3, 5, 6), (200, 3, 3, 3), padding=1),
+    "many runs of taps": shaped((1, 2, 40), (8, 13)),
     "halves": shaped((1, 20, 3, 5, 6), (32, 3, 3, 3), padding=1),
     "rows longer than a PSUM bank": shaped((1, 2, 3, 600), (16, 2, 3), padding=(0, 1)),
     "taps innermost, dy on partitions": shaped(
@@ -91,13 +98,20 @@ def test_tiles_leave_room_for_columns_that_some_taps_use() -> None:
 
 
 def test_counts_follow_the_taps() -> None:
-    """Seven taps in two phases: two matmuls of a tile, and as many evictions as there are taps."""
+    """Seven taps in two phases: two matmuls of a tile, and as many evictions as there are taps in the first."""
     axis = dgrad_axis(CASES["two runs of taps, stride phases in both"].as_correlation().axes[2])
     assert may_share(axis, 4)
-    assert not may_share(axis, 2), "each matmul takes a PSUM bank"
+    assert side_shift(axis, 4) == 2
     blocks = side_blocks(axis, 0, 12)
     assert blocks == (1, 8)
-    assert side_sources(axis, *blocks) == (-2, 8)
+    assert side_sources(axis, 4, *blocks) == (0, 8)
     counts = side_counts(axis, axis.dy_size + 2, 7, 4)
-    assert (counts.boxes, counts.columns) == (2, 20)
-    assert (counts.copies, counts.adds) == (2, 5)
+    assert (counts.boxes, counts.columns) == (2, 16)
+    assert (counts.copies, counts.adds) == (2, 2)
+
+
+def test_runs_of_taps_that_serve_other_phases_do_not_lie_side_by_side() -> None:
+    axis = dgrad_axis(AxisGeometry(20, 5, stride=3, dilation=1, pad_before=1, pad_after=1))
+    assert side_shift(axis, 2) is None
+    assert not may_share(axis, 2)
+    assert not may_share(axis, 4)
