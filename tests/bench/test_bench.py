@@ -79,7 +79,8 @@ def test_the_estimate_is_near_the_timeline_on_the_suite() -> None:
     errors = {m.name: m.estimate_us / m.makespan_us - 1 for m in measured}
     far = {name: error for name, error in errors.items() if abs(error) > 0.15}
     assert len(errors) == len(LAYERS)
-    assert len(far) <= len(errors) // 10, far
+    # Its evictions take nearly as long as its matmuls, and each waits for the other.
+    assert far.keys() <= {"Wan2.1-DiT/patch_embedding_1.3B"}, far
 
 
 def test_figures_of_nkilib_belong_to_layers_of_the_suite() -> None:
