@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
-from conv3d_codegen.api import emit
+from conv3d_codegen.api import emit, plan
 from conv3d_codegen.geometry import ConvGeometry
 from exactness import assert_exact
 
@@ -51,3 +52,22 @@ def test_dx_comes_last_where_its_filters_take_longer_than_x() -> None:
     assert_exact(many)
     few = emit(shaped((1, 16, 8, 28, 28), (32, 1, 1, 1)))
     assert not few.plan.schedule.dx_last
+
+
+def test_packs_of_groups_load_their_filters_once() -> None:
+    """Loaded while the pack before is contracted, and not again when it is their turn."""
+    geometry = shaped((1, 384, 60), (384, 8), padding=4, groups=8, gradients=("dx",))
+    counts = plan(geometry).counts
+    assert counts.dma_bytes_in == 2 * (
+        math.prod(geometry.dy_shape) + math.prod(geometry.filter_shape)
+    )
+
+
+def test_lines_move_in_pieces_of_long_runs() -> None:
+    """Work starts before all of a line without planes is there, and dx leaves before all of it is done."""
+    geometry = shaped((1, 128, 8192), (128, 1), gradients=("dx",))
+    kernel = emit(geometry)
+    assert stores(kernel, "dy_win_0[0:128,0,0:1,0:1,0:1024]") == 1
+    assert stores(kernel, "dy_win_0") == 4
+    slabs = 8192 // kernel.plan.schedule.slabs.sizes[3]
+    assert stores(kernel, "dx_view") > slabs
