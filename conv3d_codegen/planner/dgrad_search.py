@@ -59,7 +59,8 @@ class DgradSearch:
             rows = axes[0].rows * axes[1].rows
             in_block = min(dx_channels, 128 // rows)
             block = min(channels, 128 // math.prod(fold))
-            if not any(axis.blocked for axis in axes):
+            # Filters of groups are spread out together: those of large kernels fit in smaller packs.
+            if self.pricing.problem.groups == 1 and not any(axis.blocked for axis in axes):
                 in_block = min(in_block, self._most_channels(axes))
                 block = min(block, self._most_channels(axes[2:]))
             plan = DgradPlan(axes, in_block, NO_TILE, filters_resident=True, beside=beside)

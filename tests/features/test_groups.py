@@ -61,3 +61,11 @@ def test_every_group_is_stored_once() -> None:
     stored = emit(geometry).plan.counts.dma_bytes_out
     elements = sum(math.prod(shape) for shape in plan(geometry).output_shapes.values())
     assert stored == 2 * elements
+
+
+def test_groups_with_more_filters_than_are_staged_stay_together() -> None:
+    """125 taps of 110 channels exceed what is staged at once; cut channels would not match whole packs."""
+    geometry = ConvGeometry.from_shapes(
+        (1, 110, 5, 5, 6), (55, 5, 5, 5), groups=55, stride=(4, 4, 1)
+    )
+    assert_exact(geometry)
