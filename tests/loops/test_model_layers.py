@@ -13,7 +13,7 @@ from conv3d_codegen.layers import Layer, read_layers
 LAYERS = read_layers(Path(__file__).parents[1] / "data" / "model_layers.json")
 
 # 768 and 1024 channels on either side: the filters exceed SBUF, so every kind of slab turns them again.
-LONGER = {"Mochi-VAE/res768": 14_500, "Wan2.2-VAE/1024x1024_2x60x104": 19_500}
+LONGER = {"Mochi-VAE/res768": 14_500, "Wan2.2-VAE/1024x1024_2x60x104": 19_000}
 
 
 @pytest.mark.sweep
