@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from conv3d_codegen.planner.problem import Problem
     from conv3d_codegen.planner.schedule import Schedule, Side
 
+Range = tuple[int, int]
+
 
 class PackLowering:
     """State of one pack while its sections are being written."""
@@ -204,8 +206,10 @@ class PackLowering:
         """Whether dw turns a tensor before the other one."""
         return self.wgrad is not None and self.wgrad.plan.stationary == side
 
-    def load(self, side: Side, box: Box, *, exact: bool = False) -> tuple[Window, ...]:
-        """Load all channel blocks of a box; exact: in no narrower type than the tensor has."""
+    def load(
+        self, side: Side, box: Box, channels: Sequence[Range], *, exact: bool = False
+    ) -> tuple[Window, ...]:
+        """Load the channel blocks of a box that lie in some ranges; exact: in no narrower type than the tensor has."""
         source = self.tensors.dy if side == self.dy_side else self.tensors.x
         if box.is_empty or source is None:
             return ()
@@ -213,4 +217,5 @@ class PackLowering:
         return tuple(
             load_window(self.builder, source, box, block, self.folds[side], to_dtype)
             for block in self.blocks[side]
+            if any(first <= block[0] < stop for first, stop in channels)
         )

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from conv3d_codegen.program.program import Item
 
 
+Range = tuple[int, int]
+
 FIRST_LEAD = 0.5  # of the first slab's dx: what dw alone reads is still on its way
 
 
@@ -192,16 +194,25 @@ class SlabPass:
         x_windows: tuple[Window, ...] = ()
         x_comes_first = schedule.dx_last and pack.turns_first(pack.x_side)
         if x_comes_first:
-            x_windows = pack.load(pack.x_side, x_need)
-        summed = pack.load(pack.dy_side, dy_need, exact=self.bgrad is not None)
+            x_windows = pack.load(pack.x_side, x_need, self._channels(pack.x_side))
+        dy_channels = self._channels(pack.dy_side)
+        summed = pack.load(pack.dy_side, dy_need, dy_channels, exact=self.bgrad is not None)
         self.windows = summed or self.windows
         multiplies = self.dgrad is not None or positions is not None
         dy_windows = tuple(narrowed(self.builder, w) for w in summed if multiplies)
         if not x_comes_first:
-            x_windows = pack.load(pack.x_side, x_need)
+            x_windows = pack.load(pack.x_side, x_need, self._channels(pack.x_side))
         if self.dgrad is not None and schedule.dx_last:
             self.dgrad.load_ahead(schedule.filters_ahead)
         return summed, {pack.dy_side: dy_windows, pack.x_side: x_windows}
+
+    def _channels(self, side: Side) -> list[Range]:
+        """Channels of a side that this pass reads: all, or those that its chains stream."""
+        pack = self.pack
+        serves_all = side == pack.dy_side and (self.dgrad or self.bgrad) is not None
+        if pack.wgrad is None or side != pack.wgrad.plan.moving or serves_all:
+            return [(0, pack.blocks[side][-1][1])]
+        return [block[0].moving_block for block in self.blocks]
 
     def _open(self, label: str, pending: Contraction | None, positions: Box | None) -> None:
         """Open the section in which a slab is prepared."""

@@ -126,7 +126,11 @@ class TransferPrices(DgradPrices, WgradPrices):
         if not self.loads(schedule, name):
             return (0, 0), 0
         wgrad = schedule.wgrad
-        passes = ceil_div(self.chains(wgrad), schedule.chains_per_pass) if wgrad else 1
+        passes = self.passes_per_pack(schedule)
+        if wgrad is not None and wgrad.moving == ("narrow" if name == "dy" else "wide"):
+            passes = max(
+                1, passes // self.moving_blocks(wgrad)
+            )  # each reads what its chains stream
         size = problem.out_size if name == "dy" else problem.in_size
         fold = schedule.dy_fold if name == "dy" else schedule.x_fold
         rows, calls, run = problem.batch, problem.batch, 1
