@@ -198,32 +198,46 @@ class Header:
         lines = []
         if problem.groups < problem.all_groups:
             lines.append(f"for each {problem.groups} groups, all of the following:")
-        if schedule.dgrad is not None and schedule.dgrad.filters_resident:
-            lines.append("filters: one matrix [dy channels, dx channels] per tap")
+        filters = "filters: one matrix [dy channels, dx channels] per tap"
+        is_early = schedule.dgrad is not None and schedule.dgrad.filters_resident
+        if is_early and not schedule.dx_last:
+            lines.append(filters)
         rolled = ", ".join("NDHW"[axis] for axis in schedule.rolled)
         lines.append(f"for each slab, in loops along {rolled}:" if rolled else "for each slab:")
         lines.append("    load dy, channels on partitions")
-        if schedule.dgrad is not None:
-            lines.append("    for each tile of dx:")
-            lines += _SIDE_BY_SIDE if schedule.dgrad.beside > 1 else _TAP_BY_TAP
+        if not schedule.dx_last:
+            lines += self._dx_lines()
         if schedule.bgrad:
             lines.append("    db partial = sum of dy over positions")
         if schedule.wgrad is not None:
-            names = self._sides()
-            still, moving = names[schedule.wgrad.stationary], names[schedule.wgrad.moving]
-            lines += [
-                f"    load x; turn {still} and {moving}: positions on partitions",
-                f"    for each block of {still} channels, for each run of taps:",
-                f"        for each entry: psum += {still}.T @ {moving}, shifted by the taps",
-                "        add psum to its sum in SBUF"
-                if rolled
-                else "        add psum to the sum of earlier slabs, or round and store it",
-            ]
+            lines += self._dw_lines(in_loops=bool(rolled))
+        if schedule.dx_last:
+            lines += [f"    meanwhile {filters}", *self._dx_lines()]
         if schedule.wgrad is not None and rolled:
             lines.append("dw = the sums, rounded once")
         if schedule.bgrad:
             lines.append("db = sum of partial sums, rounded once")
         return lines
+
+    def _dx_lines(self) -> list[str]:
+        dgrad = self.plan.schedule.dgrad
+        if dgrad is None:
+            return []
+        return ["    for each tile of dx:", *(_SIDE_BY_SIDE if dgrad.beside > 1 else _TAP_BY_TAP)]
+
+    def _dw_lines(self, *, in_loops: bool) -> list[str]:
+        wgrad = self.plan.schedule.wgrad
+        assert wgrad is not None
+        names = self._sides()
+        still, moving = names[wgrad.stationary], names[wgrad.moving]
+        return [
+            f"    load x; turn {still} and {moving}: positions on partitions",
+            f"    for each block of {still} channels, for each run of taps:",
+            f"        for each entry: psum += {still}.T @ {moving}, shifted by the taps",
+            "        add psum to its sum in SBUF"
+            if in_loops
+            else "        add psum to the sum of earlier slabs, or round and store it",
+        ]
 
 
 _TAP_BY_TAP = (

@@ -73,17 +73,17 @@ Cost
     makespan 22.3 us expected; floor 11.0 us
 
 Pseudocode
-    filters: one matrix [dy channels, dx channels] per tap
     for each slab:
         load dy, channels on partitions
-        for each tile of dx:
-            for each tap: psum += filter.T @ shifted dy
-            evict psum, rounded, to its rows of dx; then store the rows
         db partial = sum of dy over positions
         load x; turn x and dy: positions on partitions
         for each block of x channels, for each run of taps:
             for each entry: psum += x.T @ dy, shifted by the taps
             add psum to the sum of earlier slabs, or round and store it
+        meanwhile filters: one matrix [dy channels, dx channels] per tap
+        for each tile of dx:
+            for each tap: psum += filter.T @ shifted dy
+            evict psum, rounded, to its rows of dx; then store the rows
     db = sum of partial sums, rounded once
 """
 

@@ -76,18 +76,18 @@ Cost
     makespan 5.8 us expected; floor 0.0 us
 
 Pseudocode
-    filters: one matrix [dy channels, dx channels] per tap
     for each slab:
         load dy, channels on partitions
-        for each tile of dx:
-            for each tap of D and H: psum += [filters of several taps of W].T @ shifted dy
-            add the parts of psum up, each shifted by its tap of W
-            round the sums to their rows of dx; then store the rows
         db partial = sum of dy over positions
         load x; turn dy and x: positions on partitions
         for each block of dy channels, for each run of taps:
             for each entry: psum += dy.T @ x, shifted by the taps
             add psum to the sum of earlier slabs, or round and store it
+        meanwhile filters: one matrix [dy channels, dx channels] per tap
+        for each tile of dx:
+            for each tap of D and H: psum += [filters of several taps of W].T @ shifted dy
+            add the parts of psum up, each shifted by its tap of W
+            round the sums to their rows of dx; then store the rows
     db = sum of partial sums, rounded once
 """
 
