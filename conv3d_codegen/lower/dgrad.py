@@ -67,16 +67,17 @@ class DgradLowering:
     arrivals: Arrivals | None = None
     banks: dict[tuple[int, int], FilterBank] = field(default_factory=dict)
 
-    def load_ahead(self, most: float = math.inf) -> None:
-        """Load so many bytes per partition of resident filters; turning or spreading them out is left for later."""
+    def load_ahead(self, most: float) -> float:
+        """Load so many bytes per partition of resident filters, and tell what is left; they are turned later."""
         diagonal = diagonal_filters(self.builder, self.filters)
         if not self.plan.filters_resident:
-            return
+            return most
         if diagonal is not None:
             self.loaded = self.loaded or diagonal.load()
         elif self.arrivals is None:
             self.arrivals = Arrivals(self._stages())
-            self.arrivals.load(most)
+            return self.arrivals.load(most)
+        return most
 
     def prepare(self) -> None:
         """Prepare all filters once, where they stay resident."""

@@ -37,14 +37,15 @@ class Arrivals:
         self._stages = stages
         self._loaded: deque[Staged] = deque()
 
-    def load(self, most: float) -> None:
-        """Load stages of so many bytes per partition, of which all but the last have the same."""
-        held = 0
+    def load(self, most: float) -> float:
+        """Load stages of so many bytes per partition, of which all but the last have the same; tell what is left."""
+        left = most
         for stage in self._stages:
             self._loaded.append(stage)
-            held += stage.buffer.bytes_per_partition
-            if held + stage.buffer.bytes_per_partition > most:
-                return
+            left -= stage.buffer.bytes_per_partition
+            if stage.buffer.bytes_per_partition > left:
+                break
+        return left
 
     def __iter__(self) -> Iterator[Staged]:
         """Give a stage once the next one is loading in its place."""

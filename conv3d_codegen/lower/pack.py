@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from conv3d_codegen.lower.bgrad import BgradLowering
 from conv3d_codegen.lower.dgrad import DgradLowering
+from conv3d_codegen.lower.dgrad_parts import DgradParts
 from conv3d_codegen.lower.dx_rows import DxTarget
 from conv3d_codegen.lower.filters import FilterSource
 from conv3d_codegen.lower.loops import iterations
@@ -16,7 +17,7 @@ from conv3d_codegen.lower.tap_rows import TapRows
 from conv3d_codegen.lower.wgrad import WgradLowering
 from conv3d_codegen.lower.wgrad_result import ResultWriter
 from conv3d_codegen.lower.windows import load_window
-from conv3d_codegen.planner.blocks import channel_blocks
+from conv3d_codegen.planner.blocks import channel_blocks, split_upto
 from conv3d_codegen.planner.correlation import correlation_axis
 from conv3d_codegen.planner.grid import slab_groups
 
@@ -91,20 +92,24 @@ class PackLowering:
 
     # --- one lowering per requested gradient ---------------------------------------------------
 
-    def _dgrad(self) -> DgradLowering | None:
+    def _dgrad(self) -> DgradParts | None:
         plan, tensors = self.schedule.dgrad, self.tensors
         if plan is None or tensors.filters is None or tensors.dx is None:
             return None
-        source = FilterSource(tensors.filters, plan, self.x_side)
         channels = self.blocks[self.x_side][-1][1]
-        return DgradLowering(
-            self.builder,
-            plan,
-            source,
-            DxTarget(tensors.dx, self.out_dtype, plan.axes),
-            channel_blocks(channels, plan.in_block),
-            self.blocks[self.dy_side],
-            tensors.dy.buffer.dtype,
+        return DgradParts(
+            tuple(
+                DgradLowering(
+                    self.builder,
+                    way,
+                    FilterSource(tensors.filters, way, self.x_side),
+                    DxTarget(tensors.dx, self.out_dtype, way.axes),
+                    tuple(split_upto(span, way.in_block)),
+                    self.blocks[self.dy_side],
+                    tensors.dy.buffer.dtype,
+                )
+                for span, way in plan.parts(channels)
+            )
         )
 
     def _wgrad(self) -> WgradLowering | None:
@@ -182,7 +187,7 @@ class PackLowering:
         self,
         slab: Slab,
         contracted: Box | None,
-        dgrad: DgradLowering | None,
+        dgrad: DgradParts | None,
         bgrad: BgradLowering | None,
     ) -> tuple[Box, Box]:
         """Dy and x rows that a slab reads for everything it does."""

@@ -207,7 +207,7 @@ class Pricing(TransferPrices):
         cuts = map(ceil_div, extents, dx_band(plan, extents, item))
         bands = min(sizes[0], self.problem.batch) * math.prod(cuts)
         whole = min(sizes[0], self.problem.batch) * d * h * w * item
-        sums = SUMMED_TILES * BANK_COLUMNS * dtype("fp32").bytes if plan.beside > 1 else 0
+        sums = SUMMED_TILES * BANK_COLUMNS * dtype("fp32").bytes if plan.shares_columns else 0
         return ceil_div(whole * min(bands, 2), bands) + sums
 
     def turned_bytes(

@@ -63,8 +63,11 @@ class DgradSearch:
             if self.pricing.problem.groups == 1 and not any(axis.blocked for axis in axes):
                 in_block = min(in_block, self._most_channels(axes))
                 block = min(block, self._most_channels(axes[2:]))
-            plan = DgradPlan(axes, in_block, NO_TILE, filters_resident=True, beside=beside)
-            for option, dy_block in self._paired_or_not(plan, block):
+            whole = DgradPlan(axes, in_block, NO_TILE, filters_resident=True, beside=beside)
+            options = (
+                option for plan in self._with_tail(whole) for option in self._paired_or_not(plan, block)
+            )
+            for option, dy_block in options:
                 work = self.pricing.dgrad_work(option, whole_slab(self.pricing.problem), dy_block)
                 found.append((work.busiest[1] + 0.1 * work.total, option, fold, dy_block))
         found.sort(key=lambda row: row[0])
@@ -72,12 +75,22 @@ class DgradSearch:
         kept = found[:3] + [row for row in found[3:] if _is_plain(row[1])]
         return [(plan, fold, block) for _, plan, fold, block in kept]
 
+    def _with_tail(self, plan: DgradPlan) -> Iterator[DgradPlan]:
+        """Give a plain plan, and with taps of W side by side for channels that fill part of their block's columns."""
+        yield plan
+        rest = self.pricing.dgrad_channels[0] % plan.in_block
+        if rest == 0 or self.pricing.problem.groups > 1 or plan.beside > 1 or not _is_plain(plan):
+            return
+        for beside in SIDES:
+            if rest * beside <= PARTITIONS and may_share(plan.axes[2], beside):
+                yield replace(plan, tail=replace(plan, in_block=rest, beside=beside))
+
     def _paired_or_not(self, plan: DgradPlan, dy_block: int) -> Iterator[tuple[DgradPlan, int]]:
         """Give the plan, and where several blocks of 8-bit dy channels contract one with pairs of them."""
         yield self._tiled(plan, dy_block), dy_block
         channels = self.pricing.dgrad_channels[1]
         block = paired_block(channels, dy_block)
-        is_plain = self.pricing.problem.groups == plan.beside == 1
+        is_plain = self.pricing.problem.groups == 1 and not plan.shares_columns
         if (
             block
             and dy_block < channels
@@ -137,9 +150,10 @@ class DgradSearch:
         return rows * in_channels <= 128 and folds <= max(1, 128 // out_channels)
 
     def _tiled(self, plan: DgradPlan, dy_block: int) -> DgradPlan:
-        plan = replace(plan, tile=tile_for(plan, whole_slab(self.pricing.problem)[1:]))
+        plan = tiled(plan, whole_slab(self.pricing.problem)[1:])
         resident = self.pricing.filter_bytes(plan, dy_block) <= RESIDENT_FILTERS
-        return replace(plan, filters_resident=resident)
+        tail = plan.tail and replace(plan.tail, filters_resident=resident)
+        return replace(plan, filters_resident=resident, tail=tail)
 
 
 def whole_slab(problem: Problem) -> Sizes:
@@ -172,7 +186,13 @@ def _forward_modes(axis: AxisGeometry) -> Iterator[DgradAxis]:
             yield forward_axis(axis, fold, blocked=True)
 
 
-def tile_for(plan: DgradPlan, slab: Sequence[int]) -> tuple[int, int, int]:
+def tiled(plan: DgradPlan, slab: Sequence[int]) -> DgradPlan:
+    """Cut slabs of so many windows into PSUM tiles."""
+    tail = plan.tail and replace(plan.tail, tile=_tile_for(plan.tail, slab))
+    return replace(plan, tile=_tile_for(plan, slab), tail=tail)
+
+
+def _tile_for(plan: DgradPlan, slab: Sequence[int]) -> tuple[int, int, int]:
     """Cut slabs into PSUM tiles of dx, in blocks: as suits the largest slab, or those between if that makes fewer."""
     axes = plan.axes
 

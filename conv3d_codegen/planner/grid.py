@@ -147,11 +147,11 @@ class _AxisReads:
         plan, axis = self.schedule.dgrad, self._dgrad
         assert plan is not None
         assert axis is not None
-        if self.number == ALONG_W and plan.beside > 1:
+        besides = [way.beside for way in plan.ways if self.number == ALONG_W and way.beside > 1]
+        for beside in besides:
             blocks = side_blocks(axis, *rows)
-            yield side_reads(axis, plan.beside, side_sources(axis, plan.beside, *blocks))
-            return
-        for phase in axis.phases:
+            yield side_reads(axis, beside, side_sources(axis, beside, *blocks))
+        for phase in axis.phases if len(besides) < len(plan.ways) else ():
             first, stop = axis.blocks_for(phase, *rows)
             for tap in phase.taps:
                 low = first * axis.step - tap.delta

@@ -174,6 +174,8 @@ def _decisions(schedule: Schedule) -> dict[str, Any]:
     plain = asdict(schedule)
     if schedule.dgrad is not None and not schedule.dgrad.double_row:
         del plain["dgrad"]["double_row"]
+    if schedule.dgrad is not None and schedule.dgrad.tail is None:
+        del plain["dgrad"]["tail"]
     if schedule.wgrad is not None and schedule.wgrad.pair_axis is None:
         del plain["wgrad"]["pair_axis"]
     return plain

@@ -58,10 +58,18 @@ class DgradPrices(GroupPrices):
 
     def dgrad_work(self, plan: DgradPlan, sizes: Sizes, dy_block: int) -> Work:
         """Matmuls, evictions and filter turning of dx."""
+        works = [
+            self._part_work(way, stop - first, sizes, dy_block)
+            for (first, stop), way in plan.parts(self.dgrad_channels[0])
+        ]
+        return sum(works[1:], works[0])
+
+    def _part_work(self, plan: DgradPlan, channels: int, sizes: Sizes, dy_block: int) -> Work:
+        """Compute so many channels of dx."""
         problem, prices = self.problem, self.prices
         counts = self.dgrad_counts(plan, sizes)
-        dx_channels, dy_channels = self.dgrad_channels
-        in_blocks = ceil_div(dx_channels, plan.in_block)
+        dy_channels = self.dgrad_channels[1]
+        in_blocks = ceil_div(channels, plan.in_block)
         out_blocks = ceil_div(dy_channels, dy_block)
         chained = out_blocks // HALVES if plan.double_row else out_blocks
         number = problem.batch * in_blocks * chained * math.prod(c.boxes for c in counts)
@@ -78,10 +86,10 @@ class DgradPrices(GroupPrices):
         if plan.double_row:
             work += self._pairing_work(plan, sizes, out_blocks)
         if plan.filters_resident:
-            filters = self.filter_work(plan, sizes, dy_block)
+            filters = self._part_filters(plan, channels, sizes, dy_block)
             return work + replace(filters, once=filters.instructions)
         turns = ceil_div(tiles, STREAMED_TILES * in_blocks)
-        return work + self.filter_work(plan, sizes, dy_block).times(turns)
+        return work + self._part_filters(plan, channels, sizes, dy_block).times(turns)
 
     def _columns(self, plan: DgradPlan, counts: tuple[DgradCounts, ...], sizes: Sizes) -> int:
         """Columns that the matmuls of one pair of channel blocks move.
@@ -113,11 +121,16 @@ class DgradPrices(GroupPrices):
 
     def filter_work(self, plan: DgradPlan, sizes: Sizes, dy_block: int) -> Work:
         """Load and turn all stationary matrices once."""
+        works = [
+            self._part_filters(way, stop - first, sizes, dy_block)
+            for (first, stop), way in plan.parts(self.dgrad_channels[0])
+        ]
+        return sum(works[1:], works[0])
+
+    def _part_filters(self, plan: DgradPlan, channels: int, sizes: Sizes, dy_block: int) -> Work:
+        """Load and turn the matrices of so many channels of dx once."""
         dx_channels, dy_channels = self.dgrad_channels
-        in_blocks, out_blocks = (
-            ceil_div(dx_channels, plan.in_block),
-            ceil_div(dy_channels, dy_block),
-        )
+        in_blocks, out_blocks = ceil_div(channels, plan.in_block), ceil_div(dy_channels, dy_block)
         pairs = in_blocks * out_blocks
         if self.is_diagonal:
             return self.diagonal_work(plan).times(pairs)
@@ -125,7 +138,7 @@ class DgradPrices(GroupPrices):
         entries = math.prod(c.entries for c in self.dgrad_counts(plan, sizes))
         rows = plan.columns(plan.in_block)
         columns = entries * rows * pairs
-        bytes_moved = self.filter_elements * self.item
+        bytes_moved = self.filter_elements * self.item * channels // dx_channels
         fold = depth.fold * height.fold
         is_joined = fold == 1 and plan.filters_resident and self.problem.groups == 1
         run = (dy_channels if is_joined else min(dy_channels, 128 // fold)) * self.item
@@ -159,7 +172,8 @@ class DgradPrices(GroupPrices):
         depth, height, width = plan.axes
         entries = len(depth.entries()) * len(height.entries()) * len(width.entries())
         dx_channels, dy_channels = self.dgrad_channels
-        in_blocks = ceil_div(dx_channels, plan.in_block)
-        out_blocks = ceil_div(dy_channels, dy_block)
-        rows = plan.columns(plan.in_block)
-        return in_blocks * out_blocks * entries * rows * self.filter_item(plan)
+        rows = sum(
+            ceil_div(stop - first, way.in_block) * way.columns(way.in_block)
+            for (first, stop), way in plan.parts(dx_channels)
+        )
+        return ceil_div(dy_channels, dy_block) * entries * rows * self.filter_item(plan)

@@ -169,7 +169,7 @@ class TransferPrices(DgradPrices, WgradPrices):
             low, high = rows.deltas
             blocks = ceil_div(slab * rows.pace, rows.period)
             most = max(most, ((blocks - 1) * rows.step + high - low + 1) * rows.fold)
-            spread = spread or (number == ALONG_W and dgrad.beside > 1)
+            spread = spread or (number == ALONG_W and dgrad.shares_columns)
         return most if spread else min(most, size)
 
     def holds_dy(self, name: str) -> bool:

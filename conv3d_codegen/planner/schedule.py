@@ -21,6 +21,7 @@ STREAMED_TILES = 4  # of dx, in PSUM, that share filters which are turned for th
 
 ALONG_H = 2  # WgradPlan.pair_axis: H of (N, D, H, W)
 
+Range = tuple[int, int]
 Side = Literal["wide", "narrow"]  # of geometry.Correlation: x and dy of an ordinary convolution
 
 
@@ -44,6 +45,7 @@ class DgradPlan:
     filters_resident: whether all transposed filters stay in SBUF for the whole kernel.
     double_row: whether a matmul contracts two blocks of dy's channels at once, in 8 bits (see planner.double_row).
     beside: taps of W in the columns of one matmul (see planner.side_taps).
+    tail: how the channels beyond the last whole block are computed, if otherwise than those blocks.
     """
 
     axes: tuple[DgradAxis, DgradAxis, DgradAxis]
@@ -52,6 +54,23 @@ class DgradPlan:
     filters_resident: bool
     double_row: bool = False
     beside: int = 1
+    tail: DgradPlan | None = None
+
+    @property
+    def ways(self) -> tuple[DgradPlan, ...]:
+        """This way, and that of the last channels if it is another one."""
+        return (self,) if self.tail is None else (self, self.tail)
+
+    def parts(self, channels: int) -> tuple[tuple[Range, DgradPlan], ...]:
+        """Give the channels of dx [first, stop) that each way computes."""
+        first = channels if self.tail is None else channels // self.in_block * self.in_block
+        spans = (0, first), (first, channels)
+        return tuple(zip(spans, self.ways, strict=False))
+
+    @property
+    def shares_columns(self) -> bool:
+        """Whether taps of W lie side by side for any of the channels."""
+        return any(way.beside > 1 for way in self.ways)
 
     def columns(self, channels: int) -> int:
         """Stationary columns of one tap: a block's rows of some channels, or the part of all that it has for itself."""
@@ -73,6 +92,16 @@ class DgradPlan:
             *((doubled,) if self.double_row else ()),
             *((shared,) if self.beside > 1 else ()),
             f"dx: PSUM tile of {d} x {h} x {w} blocks; up to {self.in_block} channels; filters {filters}",
+            *self._of_tail(),
+        )
+
+    def _of_tail(self) -> tuple[str, ...]:
+        if self.tail is None:
+            return ()
+        d, h, w = self.tail.tile
+        return (
+            f"dx, last {self.tail.in_block} channels: {self.tail.beside} taps of W side by side "
+            f"in the columns of a matmul; PSUM tile of {d} x {h} x {w} blocks",
         )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from conv3d_codegen.errors import RequestError
 from conv3d_codegen.planner.blocks import ceil_div
 from conv3d_codegen.planner.candidates import Pricing
-from conv3d_codegen.planner.dgrad_search import DgradSearch, tile_for, whole_slab
+from conv3d_codegen.planner.dgrad_search import DgradSearch, tiled, whole_slab
 from conv3d_codegen.planner.model import Candidate
 from conv3d_codegen.planner.rolling import Rolled, can_roll, roll
 from conv3d_codegen.planner.schedule import STAGED_FILTERS, Schedule, SlabPlan
@@ -237,7 +237,7 @@ class _Search:
             folds, blocks = folds[::-1], blocks[::-1]
         base = Schedule(
             slabs=SlabPlan(sizes),
-            dgrad=None if dgrad is None else replace(dgrad, tile=tile_for(dgrad, sizes[1:])),
+            dgrad=None if dgrad is None else tiled(dgrad, sizes[1:]),
             wgrad=None,
             bgrad="db" in self.geometry.gradients,
             dy_fold=folds[0],
@@ -336,6 +336,8 @@ def _report(scored: Scored, best: Scored) -> Candidate:
         name = f"cores halve {scored.problem.share}, {name}"
     if schedule.dgrad is not None and schedule.dgrad.double_row:
         name += " double row"
+    if schedule.dgrad is not None and schedule.dgrad.tail is not None:
+        name += f" last {schedule.dgrad.tail.in_block} channels apart"
     if schedule.wgrad is not None:
         wgrad = schedule.wgrad
         name += f" moving {wgrad.moving}"
