@@ -17,7 +17,7 @@ from conv3d_codegen.planner.correlation import correlation_axis
 from conv3d_codegen.planner.side_taps import ALONG_W, side_blocks, side_reads, side_sources
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from conv3d_codegen.geometry import AxisGeometry
     from conv3d_codegen.planner.axes import DgradAxis
@@ -87,17 +87,29 @@ class SlabGroup:
 
 def slab_groups(problem: Problem, schedule: Schedule) -> tuple[SlabGroup, ...]:
     """Group the slabs of a schedule by the loop that they are in."""
-    per_axis: list[list[Range]] = []
-    for number in range(4):
-        runs = axis_runs(problem, schedule, number)
-        if number not in schedule.rolled:
-            runs = (1,) * sum(runs)
-        starts = [sum(runs[:position]) for position in range(len(runs))]
-        per_axis.append(list(zip(starts, runs, strict=True)))
+    per_axis = [
+        list(slab_kinds(axis_runs(problem, schedule, number), schedule.per_iteration(number)))
+        for number in range(4)
+    ]
     groups: dict[Index, list[Index]] = {}
     for n, d, h, w in product(*per_axis):
         groups.setdefault((n[1], d[1], h[1], w[1]), []).append((n[0], d[0], h[0], w[0]))
     return tuple(SlabGroup(counts, tuple(slabs)) for counts, slabs in groups.items())
+
+
+def slab_kinds(runs: Sequence[int], together: int) -> Iterator[Range]:
+    """Give (first slab, iterations) of all that differ along one axis, where an iteration takes so many of a run.
+
+    together: 0 where the axis has no loop, so that every slab stands once.
+    """
+    first = 0
+    for run in runs:
+        stop, count = first + run, run // together if together else 0
+        if count > 1:
+            yield from ((first + number, count) for number in range(together))
+            first += count * together
+        yield from ((slab, 1) for slab in range(first, stop))
+        first = stop
 
 
 def axis_runs(problem: Problem, schedule: Schedule, number: int) -> tuple[int, ...]:
@@ -119,8 +131,11 @@ def axis_runs(problem: Problem, schedule: Schedule, number: int) -> tuple[int, .
 
 
 def slab_steps(problem: Problem, schedule: Schedule) -> tuple[Index, Index]:
-    """Count samples and rows of the narrow and of the wide tensor from a slab to the next one."""
-    n, *sizes = schedule.slabs.sizes
+    """Count samples and rows of the narrow and of the wide tensor from an iteration to the next one."""
+    n, *sizes = (
+        size * max(1, schedule.per_iteration(number))
+        for number, size in enumerate(schedule.slabs.sizes)
+    )
     d, h, w = sizes
     wide = (size * axis.stride for size, axis in zip(sizes, problem.axes, strict=True))
     wide_d, wide_h, wide_w = wide

@@ -172,6 +172,8 @@ class KernelPlan:
 def _decisions(schedule: Schedule) -> dict[str, Any]:
     """Give a schedule as plain data; like a key, it only grows by what is decided otherwise than before."""
     plain = asdict(schedule)
+    if schedule.together == 1:
+        del plain["together"]
     if schedule.dgrad is not None and not schedule.dgrad.double_row:
         del plain["dgrad"]["double_row"]
     if schedule.dgrad is not None and schedule.dgrad.tail is None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from conv3d_codegen.planner.grid import axis_runs
+from conv3d_codegen.planner.grid import axis_runs, slab_kinds
 from conv3d_codegen.planner.model import ROLLED_SINCE
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from conv3d_codegen.planner.problem import Problem
     from conv3d_codegen.planner.schedule import Schedule
 
+TOGETHER = (1, 2, 3, 4, 6, 8, 12, 16)  # slabs of a run that one iteration may take
 # Distances of all iterations lie in one partition on their way to HBM, 4 bytes each.
 MOST_ITERATIONS = 16384
 # Between iterations the engines meet: the first load and the last store hide behind nothing, and each
@@ -65,14 +66,19 @@ def _loops(problem: Problem, schedule: Schedule, work: Work, passes: int) -> Ite
         for rolled in combinations(axes, count):
             if math.prod(max(runs[number]) for number in rolled) > MOST_ITERATIONS:
                 continue
-            kinds = math.prod(
-                len(run) if number in rolled else sum(run) for number, run in enumerate(runs)
-            )
-            # Runs of one slab share an iteration: see planner.grid.slab_groups.
-            meetings = passes * math.prod(sum(set(runs[number])) for number in rolled)
             repeated = (work.instructions - work.once) / slabs
-            yield Rolled(
-                replace(schedule, rolled=rolled),
-                work.once + kinds * repeated,
-                meetings * (MEETING_NS + work.dma / slabs / passes),
-            )
+            for together in TOGETHER:
+                if together > max(1, max(runs[rolled[-1]]) // 2):
+                    break
+                looped = replace(schedule, rolled=rolled, together=together)
+                counts = [
+                    [count for _, count in slab_kinds(run, looped.per_iteration(number))]
+                    for number, run in enumerate(runs)
+                ]
+                # Kinds that are repeated as often share an iteration: see planner.grid.slab_groups.
+                meetings = passes * math.prod(sum(set(counts[number])) for number in rolled)
+                yield Rolled(
+                    looped,
+                    work.once + math.prod(map(len, counts)) * repeated,
+                    meetings * (MEETING_NS + work.dma / slabs / passes),
+                )

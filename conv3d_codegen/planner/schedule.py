@@ -203,6 +203,7 @@ class Schedule:
     dx_last: whether the only slab's dx follows its dw, so that filters arrive meanwhile.
     filters_ahead: bytes of them per partition that are loaded before dw is contracted.
     rolled: axes of (N, D, H, W) along which like slabs are iterations of a hardware loop.
+    together: slabs that one iteration takes along the last of these axes.
     """
 
     slabs: SlabPlan
@@ -218,3 +219,10 @@ class Schedule:
     dx_last: bool = False
     filters_ahead: int = 0
     rolled: tuple[int, ...] = ()
+    together: int = 1
+
+    def per_iteration(self, axis: int) -> int:
+        """Slabs that one iteration takes along an axis of (N, D, H, W); 0 where there is no loop."""
+        if axis not in self.rolled:
+            return 0
+        return self.together if axis == self.rolled[-1] else 1
