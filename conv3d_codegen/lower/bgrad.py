@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from conv3d_codegen.lower.builder import Builder
     from conv3d_codegen.lower.tensors import Vector
     from conv3d_codegen.lower.windows import Window
-    from conv3d_codegen.program.views import Buffer
+    from conv3d_codegen.program.views import Buffer, SliceView
 
 
-PIECE = 2048  # positions per reduction: about 2 us of Vector, so that evictions never wait long
+PIECE = 512  # positions per reduction: about half a us of Vector, so that evictions never wait long
 
 
 @dataclass(slots=True)
 class BgradLowering:
-    """Emits db: one column of partial sums per piece, reduced at the end; in loops, one column that all pieces add to.
+    """Emits db: one column of partial sums per piece, reduced at the end; in loops, one column that all slabs add to.
 
     exchanges: whether the other core has the rest of the sum.
     boxes: dy rows of all slabs.
@@ -43,12 +43,21 @@ class BgradLowering:
     _used: int = 0
 
     def slab(self, box: Box, windows: tuple[Window, ...]) -> None:
-        """Reduce the dy rows that belong to one slab, in pieces that fill the gaps between evictions."""
-        self.builder.comment("db: partial sums of dy ride along, one after each eviction")
-        for piece in self._pieces(box):
-            for number, window in enumerate(windows):
-                self._reduce(number, window, piece)
-            self._used += 1
+        """Reduce the dy rows that belong to one slab, in pieces that fit between evictions."""
+        self.builder.comment("db: partial sums of dy ride along, each after an eviction")
+        pieces = list(self._pieces(box))
+        parts = [self._parts(number, window, len(pieces)) for number, window in enumerate(windows)]
+        for column, piece in enumerate(pieces, start=self._used):
+            for buffer, window in zip(parts, windows, strict=True):
+                data = _rows_of(window, piece)
+                self.builder.add(reduce_add(buffer[:, column : column + 1], data))
+        if not self.is_rolled:
+            self._used += len(pieces)
+            return
+        for number, buffer in enumerate(parts):
+            total = self.sums[number].whole()
+            added = self._total(buffer).whole() if len(pieces) > 1 else buffer.whole()
+            self.builder.add(tensor_add(total, total, added, "vector"))
 
     def _pieces(self, box: Box) -> Iterator[Box]:
         """Cut a box into samples and whole rows of about PIECE positions per partition."""
@@ -65,40 +74,27 @@ class BgradLowering:
                     for w_range in split_upto(box.w, columns):
                         yield Box((sample, sample + 1), d_range, h_range, w_range)
 
-    def _reduce(self, number: int, window: Window, box: Box) -> None:
+    def _parts(self, number: int, window: Window, pieces: int) -> Buffer:
+        """Make room for the partial sums of one block of channels: of a slab in a loop, of all slabs otherwise."""
+        rows = window.buffer.shape[0]
+        if self.is_rolled:
+            if number not in self.sums:
+                with self.builder.outside():
+                    self.sums[number] = self.builder.allocate("db_sum", (rows, 1), "fp32", "sbuf")
+                    self.builder.zero(self.sums[number].whole())
+            return self.builder.allocate("db_part", (rows, pieces), "fp32", "sbuf")
         if number not in self.sums:
-            self.sums[number] = self._open(window.buffer.shape[0])
-        (d_origin, h_origin), (f_d, f_h) = window.block_origin, window.fold
-        data = window.buffer[
-            :,
-            box.n[0] - window.box.n[0],
-            box.d[0] // f_d - d_origin : ceil_div(box.d[1], f_d) - d_origin,
-            box.h[0] // f_h - h_origin : ceil_div(box.h[1], f_h) - h_origin,
-            box.w[0] - window.box.w[0] : box.w[1] - window.box.w[0],
-        ]
-        if self.is_rolled:
-            total = self.sums[number].whole()
-            column = self.builder.allocate("db_piece", total.shape, "fp32", "sbuf").whole()
-            self.builder.defer(reduce_add(column, data), tensor_add(total, total, column, "vector"))
-            return
-        column = self.sums[number][:, self._used : self._used + 1]
-        self.builder.defer(reduce_add(column, data))
-
-    def _open(self, rows: int) -> Buffer:
-        """Declare the partial sums of one block of channels."""
-        if self.is_rolled:
-            with self.builder.outside():
-                total = self.builder.allocate("db_part", (rows, 1), "fp32", "sbuf")
-                self.builder.zero(total.whole())
-            return total
-        columns = sum(1 for slab in self.boxes for _ in self._pieces(slab))
-        return self.builder.allocate("db_part", (rows, columns), "fp32", "sbuf")
+            columns = sum(1 for slab in self.boxes for _ in self._pieces(slab))
+            shape = (rows, columns)
+            self.sums[number] = self.builder.allocate("db_part", shape, "fp32", "sbuf")
+        return self.sums[number]
 
     def gather(self, windows: tuple[Window, ...]) -> None:
         """Add the partial sums up, and bring folded rows together."""
         for number, window in enumerate(windows):
             c0, c1 = window.channels
-            total = self._total(self.sums[number])
+            parts = self.sums[number]
+            total = self._total(parts) if parts.shape[1] > 1 else parts
             rows = window.fold[0] * window.fold[1]
             if rows > 1:
                 total = self._unfold(total, rows, c1 - c0)
@@ -130,3 +126,15 @@ class BgradLowering:
             src = total[row * channels : (row + 1) * channels, :]
             self.builder.add(dma_copy(parts[:, row : row + 1], src))
         return parts
+
+
+def _rows_of(window: Window, box: Box) -> SliceView:
+    """Address a box of a window's rows."""
+    (d_origin, h_origin), (f_d, f_h) = window.block_origin, window.fold
+    return window.buffer[
+        :,
+        box.n[0] - window.box.n[0],
+        box.d[0] // f_d - d_origin : ceil_div(box.d[1], f_d) - d_origin,
+        box.h[0] // f_h - h_origin : ceil_div(box.h[1], f_h) - h_origin,
+        box.w[0] - window.box.w[0] : box.w[1] - window.box.w[0],
+    ]

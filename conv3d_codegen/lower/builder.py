@@ -3,21 +3,19 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
+from collections import Counter, deque
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from conv3d_codegen.program.instructions import Instruction, memset, moved, tensor_copy
-from conv3d_codegen.program.price import access, instruction_ns
+from conv3d_codegen.program.price import instruction_ns
 from conv3d_codegen.program.program import Comment, Section
-from conv3d_codegen.program.views import Buffer, elements_per_partition
-from conv3d_codegen.targets.cost import copy_ns
+from conv3d_codegen.program.views import Buffer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Mapping
 
-    from conv3d_codegen.program.instructions import Engine
     from conv3d_codegen.program.program import Assignment, Item, Loop
     from conv3d_codegen.program.views import RunTimeOffset, Space, View
     from conv3d_codegen.targets import TargetSpec
@@ -41,8 +39,6 @@ class Builder:
     dtype: str
     sections: list[Section] = field(default_factory=list)
     _serials: Counter[str] = field(default_factory=Counter)
-    _busy_ns: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    _deferred: deque[tuple[Instruction, ...]] = field(default_factory=deque)
     _aliases: dict[tuple[Buffer, tuple[int, ...]], Buffer] = field(default_factory=dict)
     _constants: dict[Hashable, Buffer] = field(default_factory=dict)
     _loop: _OpenLoop | None = None
@@ -158,47 +154,38 @@ class Builder:
                 self.sections[-1].items.append(alias)
         return self._aliases[buffer, shape]
 
+    def spread(self, stream: list[Item]) -> None:
+        """Mix a stream that nobody waits for into the section, evenly in tensor engine time.
+
+        Engines work in order: a long run of such instructions would hold up the evictions that matmuls wait for.
+        """
+        section = self.sections[-1]
+        items, section.items = section.items, []
+        total, number = _tensor_ns(items, self.target), sum(map(_is_instruction, stream))
+        rest, done, placed = deque(stream), 0.0, 0
+        for item in items:
+            section.items.append(item)
+            if not isinstance(item, Instruction) or item.engine != "tensor":
+                continue
+            done += instruction_ns(item, self.target)
+            while rest and done * number >= (placed + 0.5) * total:
+                placed += _is_instruction(rest[0])
+                section.items.append(rest.popleft())
+        section.items += rest
+
     def add(self, instruction: Instruction) -> None:
         """Append one instruction."""
         if self._loop is not None and instruction.engine == "dma":
             instruction = moved(instruction, self._loop.offsets)
         self.sections[-1].items.append(instruction)
-        if instruction.engine in ("vector", "scalar"):
-            self._busy_ns[instruction.engine] += instruction_ns(instruction, self.target)
 
     def copy(self, dst: View, src: View) -> None:
-        """Copy or evict with a cast, on whichever of Vector and Scalar has had less to do."""
-        self.add(tensor_copy(dst, src, self._less_busy(dst, src)))
-        if self._deferred:
-            self._add_deferred()
-
-    def defer(self, *instructions: Instruction) -> None:
-        """Keep instructions that nobody waits for, together; those of one call follow each of the next copies.
-
-        Engines work in order: a long run of such instructions would hold up the evictions that matmuls wait for.
-        """
-        self._deferred.append(instructions)
-
-    def catch_up(self) -> None:
-        """Append what is still deferred."""
-        while self._deferred:
-            self._add_deferred()
-
-    def _add_deferred(self) -> None:
-        for instruction in self._deferred.popleft():
-            self.add(instruction)
+        """Copy or evict with a cast, on either of Vector and Scalar: see `balance`."""
+        self.add(tensor_copy(dst, src, "vector"))
 
     def zero(self, dst: View) -> None:
         """Fill with zeros, on the engine that has nothing else to do."""
         self.add(memset(dst, 0.0, "gpsimd"))
-
-    def _less_busy(self, dst: View, src: View) -> Engine:
-        columns = elements_per_partition(src)
-        costs: dict[Engine, float] = {
-            engine: copy_ns(self.target, engine, columns, access(src), access(dst))
-            for engine in ("vector", "scalar")
-        }
-        return min(costs, key=lambda name: self._busy_ns[name] + costs[name])
 
 
 def _tensor_ns(items: list[Item], spec: TargetSpec) -> float:
@@ -207,3 +194,7 @@ def _tensor_ns(items: list[Item], spec: TargetSpec) -> float:
         for item in items
         if isinstance(item, Instruction) and item.engine == "tensor"
     )
+
+
+def _is_instruction(item: Item) -> bool:
+    return isinstance(item, Instruction)

@@ -8,7 +8,6 @@ whole: the block tap that reaches everywhere if there is one, a zero matmul othe
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from itertools import groupby, product
 from typing import TYPE_CHECKING

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""dx of all channels: whole blocks of them one way, and the last ones another way where that leaves fewer idle columns."""
+"""dx of all channels: whole blocks of them one way, the last ones another way if that leaves fewer idle columns."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from conv3d_codegen.dtypes import compute_dtype
 from conv3d_codegen.geometry.layouts import activation_shape, filter_shape
+from conv3d_codegen.lower.balance import balance
 from conv3d_codegen.lower.builder import Builder
 from conv3d_codegen.lower.cores import select_outputs
 from conv3d_codegen.lower.pack import PackLowering
@@ -47,6 +48,7 @@ def lower(geometry: ConvGeometry, problem: Problem, schedule: Schedule) -> Progr
     for lowering in lowerings:
         if lowering.bgrad is not None:
             lowering.bgrad.store()
+    balance(builder.sections, builder.target)
     return Program(
         geometry.module_name(),
         interface.parameters,

@@ -118,7 +118,6 @@ class SlabPass:
         if self._late_dx is not None:
             pack.section("slab 1 of 1: dx")
             self._late_dx()
-            builder.catch_up()
 
     @property
     def _label(self) -> str:
@@ -153,8 +152,9 @@ class SlabPass:
         summed, by_side = self._load(slab, positions)
         self._open(label, pending, positions)
         dy_box, dx_box = pack.box(slab, pack.dy_side), pack.box(slab, pack.x_side)
-        if self.bgrad is not None and not dy_box.is_empty:
-            self.bgrad.slab(dy_box, summed)
+        with builder.captured() as sums:
+            if self.bgrad is not None and not dy_box.is_empty:
+                self.bgrad.slab(dy_box, summed)
         with builder.captured() as filters:
             if self.dgrad is not None and pending is not None and pending.owner is not self:
                 self.dgrad.prepare()
@@ -169,7 +169,7 @@ class SlabPass:
             prepared = self._turn(label, positions, by_side, last=last)
         if not pack.schedule.woven:
             builder.sections[-1].items += [*dx, *turning]
-            builder.catch_up()
+            builder.spread(sums)
             if prepared is not None:
                 pack.section(f"{label}: dw")
                 self.contract(prepared)
@@ -182,7 +182,7 @@ class SlabPass:
             with builder.captured() as contracted:
                 self._complete(pending)
         builder.weave(contracted, preparing)
-        builder.catch_up()
+        builder.spread(sums)
         return prepared
 
     def _load(

@@ -65,7 +65,9 @@ class DgradSearch:
                 block = min(block, self._most_channels(axes[2:]))
             whole = DgradPlan(axes, in_block, NO_TILE, filters_resident=True, beside=beside)
             options = (
-                option for plan in self._with_tail(whole) for option in self._paired_or_not(plan, block)
+                option
+                for plan in self._with_tail(whole)
+                for option in self._paired_or_not(plan, block)
             )
             for option, dy_block in options:
                 work = self.pricing.dgrad_work(option, whole_slab(self.pricing.problem), dy_block)

@@ -32,7 +32,8 @@ _ENDS = 2  # slabs at either end of an axis that may be cut short by the border
 class Work:
     """Busy time per engine in ns; `drain` may run on Vector or Scalar, `vector` on Vector alone.
 
-    `once` are those of the instructions that are not part of slabs.
+    `once` are those of the instructions that are not part of slabs; `turning` and `turned` are the parts of `tensor`
+    and `drain` that operands of dw take to be turned.
     """
 
     tensor: float = 0.0
@@ -42,6 +43,8 @@ class Work:
     dma: float = 0.0
     instructions: float = 0.0
     once: float = 0.0
+    turning: float = 0.0
+    turned: float = 0.0
 
     def __add__(self, other: Work) -> Work:
         return Work(
@@ -52,6 +55,8 @@ class Work:
             self.dma + other.dma,
             self.instructions + other.instructions,
             self.once + other.once,
+            self.turning + other.turning,
+            self.turned + other.turned,
         )
 
     def times(self, count: int) -> Work:
@@ -64,7 +69,15 @@ class Work:
             self.dma * count,
             self.instructions * count,
             self.once * count,
+            self.turning * count,
+            self.turned * count,
         )
+
+    @property
+    def turned_alone(self) -> float:
+        """Compute time if no other work hides behind turning operands of dw, and turning behind none."""
+        rest = max((self.drain - self.turned + self.vector) / 2, self.vector)
+        return max(self.turning, self.turned / 2) + max(self.tensor - self.turning, rest)
 
     @property
     def by_engine(self) -> tuple[tuple[str, float], ...]:

@@ -239,11 +239,11 @@ class WgradPrices(GroupPrices):
         # Rows of a fold along H are neighbours in the entries, unless other channel blocks lie between them.
         apart = fold[0] * (fold[1] if blocks > 1 else 1)
         drains = number / _turned_together(extents, fold, 2048 // (rows * self.item)) * apart
+        tensor = self.prices.transposes(number - number / blocks, rows)
+        tensor += self.prices.transposes(number / blocks, last_rows)
+        drain = self.prices.drains(drains, entries * channels, item)
         return Work(
-            tensor=self.prices.transposes(number - number / blocks, rows)
-            + self.prices.transposes(number / blocks, last_rows),
-            drain=self.prices.drains(drains, entries * channels, item),
-            instructions=number + drains,
+            tensor=tensor, drain=drain, instructions=number + drains, turning=tensor, turned=drain
         )
 
     def _result_work(self, plan: WgradPlan, chains: int, cells: int) -> Work:

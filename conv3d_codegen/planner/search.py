@@ -42,8 +42,9 @@ TRIED_SLABS = 3  # of those that fit, largest first: smaller ones repeat more bo
 TOO_LONG = 4  # of those that SBUF can hold but the budget can't: climbing finds shorter ones
 PROMISING = 1.15  # times the best: ways that are tried on more than their largest slabs
 CLIMBED = 2  # ways, the best ones, whose slabs are searched further
-# Shares of lesser times, of exposed ones, and of evictions of unwoven slabs that make a schedule longer.
-HINDRANCE, LATE, UNWOVEN = 0.2, 0.5, 0.12
+# Shares of lesser times and of exposed ones that make a schedule longer.
+HINDRANCE, LATE = 0.2, 0.5
+SHOWN = 12  # candidates that a plan lists
 KEPT = 12  # ways to compute dw, the best by rough times, that are priced in full
 
 
@@ -81,13 +82,13 @@ class Scored:
     def score(self) -> float:
         """Time in ns, as far as it ranks schedules: the busiest engine, and a share of what may not hide behind it.
 
-        Where slabs are not woven, evictions of turned operands hold up the tensor engine too. The shares of lesser and
-        exposed times fit 107 kernels of the suite's layers, up to six schedules of each, on the simulator's timeline.
+        Where slabs are not woven, nothing else hides evictions of turned operands. The shares of lesser and exposed
+        times fit 107 kernels of the suite's layers, up to six schedules of each, on the simulator's timeline.
         """
         busiest = self.work.busiest[1]
         late = self.first_ns + self.added_ns
-        turning = 0.0 if self.schedule.woven else UNWOVEN * self.work.drain
-        return busiest + HINDRANCE * (self.work.total - busiest) + LATE * late + turning
+        alone = 0.0 if self.schedule.woven else max(0.0, self.work.turned_alone - busiest)
+        return busiest + HINDRANCE * (self.work.total - busiest) + LATE * late + alone
 
     @property
     def rank(self) -> Rank:
@@ -101,8 +102,11 @@ def choose(
     options: EmitOptions,
     budget: float,
     sbuf_bytes: float = SBUF_BUDGET,
-) -> Choice:
+) -> tuple[Choice, ...]:
     """Take the cheapest schedule that fits; one always does, because every extent can be cut to one.
+
+    Where slabs that are woven and others that are not come close to each other, the best of either kind is given,
+    cheapest first: which of them is faster shows when they are built.
 
     budget: instructions that the text may have; loops keep it there where the options allow them.
     sbuf_bytes: what the schedule may be estimated to hold per partition.
@@ -118,10 +122,25 @@ def choose(
         for way in ways:
             way.exhaust()
     found = sorted((s for way in ways for s in way.found()), key=lambda scored: scored.rank)
-    reports = tuple(_report(scored, found[0]) for scored in found[:12])
-    return Choice(
-        found[0].problem, found[0].schedule, reports, found[0].instructions, found[0].fits
-    )
+    return tuple(_choice(scored, found) for scored in _finalists(found))
+
+
+def _finalists(found: Sequence[Scored]) -> Iterator[Scored]:
+    """Give the best of those found, and the best of the other kind, woven or not, if it comes close."""
+    best = found[0]
+    yield best
+    for scored in found:
+        if scored.schedule.woven != best.schedule.woven:
+            if scored.fits == best.fits and scored.score < PROMISING * best.score:
+                yield scored
+            return
+
+
+def _choice(taken: Scored, found: Sequence[Scored]) -> Choice:
+    """Describe one schedule of those found."""
+    shown = found[:SHOWN] if taken in found[:SHOWN] else [*found[: SHOWN - 1], taken]
+    reports = tuple(_report(scored, taken) for scored in shown)
+    return Choice(taken.problem, taken.schedule, reports, taken.instructions, taken.fits)
 
 
 def _best_ways(ways: Sequence[_Way]) -> list[_Way]:
