@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from conv3d_codegen.lower.builder import Builder
     from conv3d_codegen.lower.tensors import FilterTensor
     from conv3d_codegen.planner.axes import DgradAxis
-    from conv3d_codegen.planner.schedule import Side
+    from conv3d_codegen.planner.schedule import DgradPlan, Side
     from conv3d_codegen.program.views import Buffer
 
 FREE_DIMS = 3  # of an operand of tensor_tensor
@@ -44,13 +44,27 @@ class _Dim:
 
 @dataclass(frozen=True, slots=True)
 class DiagonalFilters:
-    """The filters of one pack, and how rows of D and H lie in the matrices; dy_side: the side on partitions."""
+    """The filters of one pack, and the way to compute dx; dy_side: the side on partitions."""
 
     builder: Builder
     tensor: FilterTensor
-    depth: DgradAxis
-    height: DgradAxis
+    plan: DgradPlan
     dy_side: Side
+
+    @property
+    def depth(self) -> DgradAxis:
+        """Rows of D in the matrices."""
+        return self.plan.axes[0]
+
+    @property
+    def height(self) -> DgradAxis:
+        """Rows of H in the matrices."""
+        return self.plan.axes[1]
+
+    @property
+    def columns(self) -> int:
+        """Columns of a matrix, of which the last ones may be idle."""
+        return self.plan.columns(self.groups * self.own)
 
     @property
     def groups(self) -> int:
@@ -99,31 +113,30 @@ class DiagonalFilters:
         depth, height = self.depth, self.height
         k_w = self.tensor.kernel[2]
         entries = len(depth.entries()) * len(height.entries()) * k_w
-        columns = depth.rows * height.rows * self.groups * self.own
-        shape = (filters.shape[0], entries, columns)
+        shape = (filters.shape[0], entries, self.columns)
         bank = self.builder.allocate("w_bank", shape, self.builder.dtype, "sbuf")
+        if self.columns > depth.rows * height.rows * self.groups * self.own:
+            self.builder.zero(bank.whole())
         mask = group_mask(self.builder, self.channels, self.groups, self.builder.dtype, self.folds)
-        dims = _dims((depth, height), k_w, self.groups, self.own)
-        _spread(self.builder, (bank, filters, mask), dims)
+        _spread(self.builder, (bank, filters, mask), self._dims())
         return bank
 
-
-def _dims(axes: tuple[DgradAxis, DgradAxis], k_w: int, groups: int, own: int) -> list[_Dim]:
-    """All loops over the matrices, outermost first as the matrices lie."""
-    depth, height = axes
-    e_d, e_h = len(depth.entries()), len(height.entries())
-    column = groups * own
-    line = e_h * height.rows * k_w * own  # of all pairs of H
-    entry = depth.rows * height.rows * column
-    return [
-        _Dim(e_d, (e_h * k_w * entry, depth.rows * line, 0)),
-        _Dim(e_h, (k_w * entry, height.rows * k_w * own, 0)),
-        _Dim(k_w, (entry, own, 0)),
-        _Dim(depth.rows, (height.rows * column, line, 0)),
-        _Dim(height.rows, (column, k_w * own, 0)),
-        _Dim(groups, (own, 0, 1)),
-        _Dim(own, (1, 1, 0)),
-    ]
+    def _dims(self) -> list[_Dim]:
+        """All loops over the matrices, outermost first as the matrices lie."""
+        depth, height, k_w, own = self.depth, self.height, self.tensor.kernel[2], self.own
+        e_d, e_h = len(depth.entries()), len(height.entries())
+        column = self.groups * own
+        line = e_h * height.rows * k_w * own  # of all pairs of H
+        entry = self.columns
+        return [
+            _Dim(e_d, (e_h * k_w * entry, depth.rows * line, 0)),
+            _Dim(e_h, (k_w * entry, height.rows * k_w * own, 0)),
+            _Dim(k_w, (entry, own, 0)),
+            _Dim(depth.rows, (height.rows * column, line, 0)),
+            _Dim(height.rows, (column, k_w * own, 0)),
+            _Dim(self.groups, (own, 0, 1)),
+            _Dim(own, (1, 1, 0)),
+        ]
 
 
 def _spread(builder: Builder, buffers: tuple[Buffer, Buffer, Buffer], dims: list[_Dim]) -> None:

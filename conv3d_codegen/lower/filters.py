@@ -179,7 +179,7 @@ def diagonal_filters(builder: Builder, source: FilterSource) -> DiagonalFilters 
     if source.tensor.is_dense or source.tensor.wide > 1:
         return None
     dy_side: Side = "narrow" if source.dx_side == "wide" else "wide"
-    return DiagonalFilters(builder, source.tensor, source.depth, source.height, dy_side)
+    return DiagonalFilters(builder, source.tensor, source.plan, dy_side)
 
 
 def diagonal_bank(diagonal: DiagonalFilters, loaded: Buffer, *, side_by_side: bool) -> FilterBank:

@@ -132,11 +132,9 @@ class DgradSearch:
                     yield (d, h, columns), beside
 
     def _fits_beside(self, depth: DgradAxis, height: DgradAxis, beside: int) -> bool:
-        """Whether a block's rows of all channels leave so many taps room; diagonal matrices have no idle columns."""
+        """Whether a block's rows of all channels leave so many taps room."""
         in_channels, out_channels = self.pricing.dgrad_channels
         columns = depth.rows * height.rows * in_channels
-        if self.pricing.is_diagonal and columns * beside != PARTITIONS:
-            return False
         folds = depth.fold * height.fold
         return columns * beside <= PARTITIONS and folds <= max(1, PARTITIONS // out_channels)
 

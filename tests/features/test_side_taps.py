@@ -58,6 +58,14 @@ CASES = {
     ),
     "groups": shaped((1, 8, 3, 6, 7), (16, 3, 3, 3), padding=1, groups=4),
     "depthwise": shaped((1, 16, 3, 6, 7), (16, 3, 3, 3), padding=1, groups=16),
+    "depthwise, idle columns": shaped((1, 5, 3, 6, 7), (10, 3, 3, 3), padding=1, groups=5),
+    "depthwise, packs of unequal size": shaped((1, 63, 2, 2, 4), (63, 2, 1, 3), groups=63),
+    "the last channels alone": shaped((1, 160, 3, 4, 5), (24, 3, 3, 3), padding=1),
+    "the last channels alone, halves": shaped((1, 190, 9, 6), (130, 3, 3), padding=1, stride=2),
+    "the last channels alone, channels last": shaped(
+        (1, 4, 6, 130), (6, 3, 3), padding=1, layout="NHWC"
+    ),
+    "the last channels alone, two cores": shaped((1, 272, 5, 6), (4, 3, 3), padding=1, lnc=2),
     "transposed": shaped((1, 40, 3, 4, 5), (2, 2, 3, 3), padding=1, transposed=True),
     "two cores": shaped((2, 4, 3, 9, 5), (6, 2, 3, 3), padding=1, lnc=2),
     "fp32": shaped((1, 4, 3, 9, 5), (6, 2, 3, 3), dtype="fp32"),
@@ -73,8 +81,9 @@ def test_taps_side_by_side_are_exact(name: str) -> None:
         schedules = priced(geometry, problems_of(geometry), EmitOptions(), budget)
         for scored in islice(schedules, MOST_PRICED):
             dgrad = scored.schedule.dgrad
-            if dgrad is not None and dgrad.beside > 1:
-                found.setdefault((dgrad.beside, dgrad.axes, scored.schedule.rolled), scored)
+            if dgrad is not None and dgrad.shares_columns:
+                besides = tuple(way.beside for way in dgrad.ways)
+                found.setdefault((besides, dgrad.axes, scored.schedule.rolled), scored)
     assert found
     for scored in found.values():
         report = verify_source(emit_scored(geometry, scored).source, geometry)
