@@ -120,7 +120,7 @@ class _Loader:
         shape = (first, last, entries) if tensor.taps_last else (first, entries, last)
         stem = "w_nat" if source.turns else "w_bank"
         grouped = None if tensor.is_dense else self._load_groups()
-        if grouped is not None and not source.has_zeros:
+        if grouped is not None and source.is_plain:
             return grouped
         loaded = self.builder.allocate(stem, shape, self.builder.dtype, "sbuf")
         if source.has_zeros:

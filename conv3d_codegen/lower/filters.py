@@ -53,9 +53,14 @@ class FilterSource:
         return self.plan.axes[1]
 
     @property
+    def is_plain(self) -> bool:
+        """Whether matrices are the filters themselves, tap by tap."""
+        return not (self.depth.blocked or self.height.blocked) and self.plan.beside == 1
+
+    @property
     def has_zeros(self) -> bool:
         """Whether matrices have elements that no filter fills: rows that no tap connects, or idle columns."""
-        return self.depth.blocked or self.height.blocked or self.plan.beside > 1
+        return self.plan.beside > 1 or not (_is_full(self.depth) and _is_full(self.height))
 
     @property
     def turns(self) -> bool:
@@ -67,6 +72,11 @@ class FilterSource:
         if self.dx_side == "wide":
             return dx_channels, dy_channels
         return dy_channels, dx_channels
+
+
+def _is_full(axis: DgradAxis) -> bool:
+    """Whether every block tap connects each dy row of a block with each dx row."""
+    return all(len(tap.triples) == axis.fold * axis.rows for tap in axis.entries())
 
 
 @dataclass(frozen=True, slots=True)

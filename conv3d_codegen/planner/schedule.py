@@ -158,7 +158,7 @@ class WgradPlan:
         Pairs of positions need columns in a single run, which only taps of H are, beside all channels.
         """
         if self.pair_axis is None:
-            return 1, 0, 2
+            return 2, 1, 0
         return (1,) if self.pair_axis != ALONG_H else ()
 
     def shifted(self, axis: int) -> Side:
