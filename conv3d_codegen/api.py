@@ -10,17 +10,19 @@ from typing import TYPE_CHECKING
 
 from conv3d_codegen.collector import collector_paused
 from conv3d_codegen.emitter.render import render_kernel
-from conv3d_codegen.lower.budget import lower_within_budget, lowered_as
+from conv3d_codegen.lower.budget import Lowered, lower_within_budget
+from conv3d_codegen.lower.kernel import lower
 from conv3d_codegen.lower.summary import summarize_buffers, summarize_sections
 from conv3d_codegen.planner.model import KernelPlan
 from conv3d_codegen.planner.options import EmitOptions
 from conv3d_codegen.planner.search import Choice
+from conv3d_codegen.program.makespan import makespan_ns
 from conv3d_codegen.program.price import engine_times
+from conv3d_codegen.program.program import count
 from conv3d_codegen.targets import target
 
 if TYPE_CHECKING:
     from conv3d_codegen.geometry import ConvGeometry
-    from conv3d_codegen.lower.budget import Lowered
     from conv3d_codegen.planner.search import Scored
     from conv3d_codegen.program.program import Program
 
@@ -72,10 +74,10 @@ def emit_scored(
     geometry: ConvGeometry, scored: Scored, options: EmitOptions | None = None
 ) -> Kernel:
     """Print the kernel of one of the schedules that `plan.search.priced` lists, taken or not."""
+    program = lower(geometry, scored.problem, scored.schedule)
     choice = Choice(scored.problem, scored.schedule, (), scored.instructions, scored.fits)
-    lowered = lowered_as(geometry, choice)
-    chosen = _describe(geometry, options or EmitOptions(), lowered)
-    return Kernel(render_kernel(lowered.program, chosen), chosen)
+    chosen = _describe(geometry, options or EmitOptions(), Lowered(choice, program, count(program)))
+    return Kernel(render_kernel(program, chosen), chosen)
 
 
 def _plan(geometry: ConvGeometry, options: EmitOptions) -> tuple[KernelPlan, Program]:
@@ -96,6 +98,6 @@ def _describe(geometry: ConvGeometry, options: EmitOptions, lowered: Lowered) ->
         buffers=summarize_buffers(program),
         counts=lowered.counts,
         times=engine_times(program, spec),
-        estimate_us=lowered.expected_ns / 1000,
+        estimate_us=makespan_ns(program, spec) / 1000,
         workspace_bytes=program.workspace_bytes,
     )

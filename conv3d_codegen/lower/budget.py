@@ -13,9 +13,7 @@ from conv3d_codegen.planner.model import ROLLED_SINCE
 from conv3d_codegen.planner.problem import problems_of
 from conv3d_codegen.planner.rolling import can_roll
 from conv3d_codegen.planner.search import SBUF_BUDGET, choose
-from conv3d_codegen.program.makespan import makespan_ns
 from conv3d_codegen.program.program import count
-from conv3d_codegen.targets import target
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,12 +33,11 @@ MOST_SBUF_BYTES = 200 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """A schedule, the program that carries it out, its counts, and the makespan expected of it."""
+    """A schedule, the program that carries it out, and its counts."""
 
     choice: Choice
     program: Program
     counts: ProgramCounts
-    expected_ns: float
 
 
 def lower_within_budget(geometry: ConvGeometry, options: EmitOptions) -> Lowered:
@@ -67,29 +64,19 @@ def _lower(geometry: ConvGeometry, options: EmitOptions) -> Lowered | float:
     room: float = SBUF_BUDGET
     shortest: Lowered | None = None
     while True:
-        choices = choose(geometry, problems_of(geometry), options, budget, room)
-        if not choices[0].fits and not can_roll(options):
-            return choices[0].instructions if shortest is None else shortest.counts.instructions
-        found = [lowered_as(geometry, choice) for choice in choices]
-        held = [lowered for lowered in found if lowered.counts.sbuf_peak_bytes <= MOST_SBUF_BYTES]
-        if not held:
-            room *= CAUTION * MOST_SBUF_BYTES / found[0].counts.sbuf_peak_bytes
+        choice = choose(geometry, problems_of(geometry), options, budget, room)
+        if not choice.fits and not can_roll(options):
+            return choice.instructions if shortest is None else shortest.counts.instructions
+        program = lower(geometry, choice.problem, choice.schedule)
+        counts = count(program)
+        if counts.sbuf_peak_bytes > MOST_SBUF_BYTES:
+            room *= CAUTION * MOST_SBUF_BYTES / counts.sbuf_peak_bytes
             continue
-        short = [lowered for lowered in held if lowered.counts.instructions <= limit]
-        if short:
-            return min(short, key=lambda lowered: lowered.expected_ns)
-        least = min(held, key=lambda lowered: lowered.counts.instructions)
-        if shortest is None or least.counts.instructions < shortest.counts.instructions:
-            shortest = least
-        if not choices[0].fits:
+        if shortest is None or counts.instructions < shortest.counts.instructions:
+            shortest = Lowered(choice, program, counts)
+        if shortest.counts.instructions <= limit or not choice.fits:
             return shortest
-        budget *= CAUTION * limit / least.counts.instructions
-
-
-def lowered_as(geometry: ConvGeometry, choice: Choice) -> Lowered:
-    """Lower one schedule."""
-    program = lower(geometry, choice.problem, choice.schedule)
-    return Lowered(choice, program, count(program), makespan_ns(program, target(geometry.target)))
+        budget *= CAUTION * limit / counts.instructions
 
 
 def _too_long(geometry: ConvGeometry, options: EmitOptions, instructions: float) -> TextTooLong:

@@ -65,6 +65,11 @@ class DgradLowering:
     loaded: Buffer | None = None
     arrivals: Arrivals | None = None
     banks: dict[tuple[int, int], FilterBank] = field(default_factory=dict)
+    _preparing: Iterator[None] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Get ready to prepare filters, of some channels after the other."""
+        self._preparing = self._prepare()
 
     def load_ahead(self, most: float) -> float:
         """Load so many bytes per partition of resident filters, and tell what is left; they are turned later."""
@@ -73,27 +78,32 @@ class DgradLowering:
             return most
         if diagonal is not None:
             self.loaded = self.loaded or diagonal.load()
-        elif self.arrivals is None:
-            self.arrivals = Arrivals(self._stages())
-            return self.arrivals.load(most)
-        return most
+            return most
+        self.arrivals = self.arrivals or Arrivals(self._stages())
+        return self.arrivals.load(most)
 
-    def prepare(self) -> None:
-        """Prepare all filters once, where they stay resident."""
-        if not self.plan.filters_resident:
-            return
+    def prepare(self, block: int = -1) -> None:
+        """Prepare resident filters, as far as they are not, up to those of a block of dx channels: -1 is the last."""
+        last = range(len(self.dx_blocks))[block], len(self._contracted) - 1
+        while self.plan.filters_resident and last not in self.banks:
+            next(self._preparing)
+
+    def _prepare(self) -> Iterator[None]:
+        """Prepare all filters, those of one block of dx channels at a time."""
         diagonal = diagonal_filters(self.builder, self.filters)
         if diagonal is not None:
             self.banks[0, 0] = self._diagonal_bank(diagonal)
+            yield
             return
-        arrivals = self.arrivals or Arrivals(self._stages())
+        self.arrivals = self.arrivals or Arrivals(self._stages())
         for (dx_channels, contracted), stages in groupby(
-            arrivals, key=lambda stage: (stage.dx_channels, stage.contracted)
+            self.arrivals, key=lambda stage: (stage.dx_channels, stage.contracted)
         ):
             banks = prepare_filters(self.builder, self.filters, stages, contracted)
             i = self.dx_blocks.index(dx_channels)
             for dy_channels, bank in zip(contracted, banks, strict=True):
                 self.banks[i, self._contracted.index(dy_channels)] = bank
+            yield
 
     def _stages(self) -> Iterator[Staged]:
         """Load all filters, stage by stage as they are asked for."""
@@ -182,6 +192,7 @@ class DgradLowering:
         return row_layout(self.plan.axes[2], *box.w)
 
     def _compute(self, i: int, operands: tuple[Moving, ...], rows: DxRows) -> None:
+        self.prepare(i)
         open_tiles: list[OpenTile] = []
         for tile in self._tiles(rows.box):
             contributions = self._contributions(tile)

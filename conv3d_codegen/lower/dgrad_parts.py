@@ -30,6 +30,10 @@ class DgradParts:
         for part in self.parts:
             part.prepare()
 
+    def prepare_first(self) -> None:
+        """Prepare those of the first channels; the others follow before they are used."""
+        self.parts[0].prepare(0)
+
     def slab(self, box: Box, windows: tuple[Window, ...]) -> None:
         """Compute and store the dx rows of one slab; box is in dx rows, windows are dy per channel block."""
         for part in self.parts:

@@ -15,6 +15,7 @@ from conv3d_codegen.dtypes import dtype
 from conv3d_codegen.lower.filters import Staged, all_rows
 from conv3d_codegen.lower.groups import spread
 from conv3d_codegen.lower.tensors import Block, TapRun
+from conv3d_codegen.planner.schedule import STAGE_BYTES
 from conv3d_codegen.program.instructions import dma_copy
 
 if TYPE_CHECKING:
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
     from conv3d_codegen.program.views import Buffer, SliceView, View
 
 Range = tuple[int, int]
-
-# Bytes per partition that are loaded before the tensor engine starts to turn them: about 4 us of the whole DMA rate.
-STAGE_BYTES = 12 * 1024
 
 
 class Arrivals:

@@ -78,7 +78,10 @@ class SlabPass:
         last = None if sums_up or not contracting else contracting[-1]
         if self.dgrad is not None and pending is None and not pack.schedule.dx_last:
             pack.section("filters", "Stationary matrices of dx, dy's channels on partitions.")
-            self.dgrad.prepare()
+            if pack.schedule.filters_late and pack.groups[0].iterations == 1:
+                self.dgrad.prepare_first()
+            else:
+                self.dgrad.prepare()
         if sums_up and pack.wgrad is not None:
             pack.section(f"{self._label}sums of dw", "Every slab adds to them.")
             pack.wgrad.open_sums(self.chains)
@@ -200,6 +203,8 @@ class SlabPass:
         self.windows = summed or self.windows
         multiplies = self.dgrad is not None or positions is not None
         dy_windows = tuple(narrowed(self.builder, w) for w in summed if multiplies)
+        if self.dgrad is not None and schedule.filters_late:
+            self.dgrad.load_ahead(schedule.filters_ahead)
         if not x_comes_first:
             x_windows = pack.load(pack.x_side, x_need, self._channels(pack.x_side))
         if self.dgrad is not None and schedule.dx_last:

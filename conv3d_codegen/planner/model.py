@@ -174,6 +174,8 @@ def _decisions(schedule: Schedule) -> dict[str, Any]:
     plain = asdict(schedule)
     if schedule.together == 1:
         del plain["together"]
+    if not schedule.filters_late:
+        del plain["filters_late"]
     if schedule.dgrad is not None and not schedule.dgrad.double_row:
         del plain["dgrad"]["double_row"]
     if schedule.dgrad is not None and schedule.dgrad.tail is None:

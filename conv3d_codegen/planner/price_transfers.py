@@ -89,7 +89,8 @@ class TransferPrices(DgradPrices, WgradPrices):
             return first + late
         filters = self.filter_work(dgrad, sizes, block)
         hidden = self.dgrad_work(dgrad, sizes, block).tensor / slabs / 2
-        return first + filters.dma + max(0.0, late - hidden)
+        blocks = ceil_div(self.dgrad_channels[0], dgrad.in_block) if schedule.filters_late else 1
+        return first + filters.dma / blocks + max(0.0, late - hidden)
 
     def _turned(self, elements: int, beside: int, channels: int, item: int) -> Work:
         """Move channels-last elements in runs of a block of channels, and turn them on chip.

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 # Bytes per partition of filters that are loaded before they are turned; more of them follow in turn.
 STAGED_FILTERS = 48 * 1024
 
+# Bytes per partition that are loaded before the tensor engine starts to turn them: about 4 us of the whole DMA rate.
+STAGE_BYTES = 12 * 1024
+
 STREAMED_TILES = 4  # of dx, in PSUM, that share filters which are turned for them alone
 
 ALONG_H = 2  # WgradPlan.pair_axis: H of (N, D, H, W)
@@ -201,7 +204,8 @@ class Schedule:
     chains_per_pass: accumulations of dw that one pass over the slabs serves.
     woven: whether a slab is prepared while the one before is contracted; takes room for both.
     dx_last: whether the only slab's dx follows its dw, so that filters arrive meanwhile.
-    filters_ahead: bytes of them per partition that are loaded before dw is contracted.
+    filters_late: whether filters of all but the first dx channels arrive while the first slab's dx is computed.
+    filters_ahead: bytes of such filters per partition that are loaded before what dw alone reads, or is contracted.
     rolled: axes of (N, D, H, W) along which like slabs are iterations of a hardware loop.
     together: slabs that one iteration takes along the last of these axes.
     """
@@ -218,6 +222,7 @@ class Schedule:
     woven: bool
     dx_last: bool = False
     filters_ahead: int = 0
+    filters_late: bool = False
     rolled: tuple[int, ...] = ()
     together: int = 1
 

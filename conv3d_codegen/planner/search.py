@@ -13,7 +13,7 @@ from conv3d_codegen.planner.candidates import Pricing
 from conv3d_codegen.planner.dgrad_search import DgradSearch, tiled, whole_slab
 from conv3d_codegen.planner.model import Candidate
 from conv3d_codegen.planner.rolling import Rolled, can_roll, roll
-from conv3d_codegen.planner.schedule import STAGED_FILTERS, Schedule, SlabPlan
+from conv3d_codegen.planner.schedule import STAGE_BYTES, STAGED_FILTERS, Schedule, SlabPlan
 from conv3d_codegen.planner.slab_grid import SlabGrid
 from conv3d_codegen.planner.wgrad_search import WgradSearch
 
@@ -44,7 +44,6 @@ PROMISING = 1.15  # times the best: ways that are tried on more than their large
 CLIMBED = 2  # ways, the best ones, whose slabs are searched further
 # Shares of lesser times and of exposed ones that make a schedule longer.
 HINDRANCE, LATE = 0.2, 0.5
-SHOWN = 12  # candidates that a plan lists
 KEPT = 12  # ways to compute dw, the best by rough times, that are priced in full
 
 
@@ -102,11 +101,8 @@ def choose(
     options: EmitOptions,
     budget: float,
     sbuf_bytes: float = SBUF_BUDGET,
-) -> tuple[Choice, ...]:
+) -> Choice:
     """Take the cheapest schedule that fits; one always does, because every extent can be cut to one.
-
-    Where slabs that are woven and others that are not come close to each other, the best of either kind is given,
-    cheapest first: which of them is faster shows when they are built.
 
     budget: instructions that the text may have; loops keep it there where the options allow them.
     sbuf_bytes: what the schedule may be estimated to hold per partition.
@@ -122,25 +118,10 @@ def choose(
         for way in ways:
             way.exhaust()
     found = sorted((s for way in ways for s in way.found()), key=lambda scored: scored.rank)
-    return tuple(_choice(scored, found) for scored in _finalists(found))
-
-
-def _finalists(found: Sequence[Scored]) -> Iterator[Scored]:
-    """Give the best of those found, and the best of the other kind, woven or not, if it comes close."""
-    best = found[0]
-    yield best
-    for scored in found:
-        if scored.schedule.woven != best.schedule.woven:
-            if scored.fits == best.fits and scored.score < PROMISING * best.score:
-                yield scored
-            return
-
-
-def _choice(taken: Scored, found: Sequence[Scored]) -> Choice:
-    """Describe one schedule of those found."""
-    shown = found[:SHOWN] if taken in found[:SHOWN] else [*found[: SHOWN - 1], taken]
-    reports = tuple(_report(scored, taken) for scored in shown)
-    return Choice(taken.problem, taken.schedule, reports, taken.instructions, taken.fits)
+    reports = tuple(_report(scored, found[0]) for scored in found[:12])
+    return Choice(
+        found[0].problem, found[0].schedule, reports, found[0].instructions, found[0].fits
+    )
 
 
 def _best_ways(ways: Sequence[_Way]) -> list[_Way]:
@@ -327,8 +308,24 @@ class _Search:
             sbuf = occupancy.held(woven=woven, chains=per_pass)
             if sbuf <= self.sbuf_bytes:
                 schedule = replace(schedule, woven=woven, chains_per_pass=per_pass)
-                return self._scored(schedule, sbuf)
+                return self._scored(*self._with_late_filters(schedule, occupancy, sbuf))
         return None
+
+    def _with_late_filters(
+        self, schedule: Schedule, occupancy: Occupancy, sbuf: int
+    ) -> tuple[Schedule, int]:
+        """Let filters arrive while dx is computed, if there are several channel blocks and room to load them."""
+        dgrad = schedule.dgrad
+        if dgrad is None or not dgrad.filters_resident or self.problem.all_groups > 1:
+            return schedule, sbuf
+        blocks = ceil_div(self.pricing.dgrad_channels[0], dgrad.in_block)
+        staged = sbuf + 2 * STAGE_BYTES
+        if occupancy.is_alone:  # those of a block make room for those of the one after the next
+            staged -= max(0, blocks - 2) * occupancy.filters // blocks
+        if blocks == 1 or occupancy.loaded <= STAGE_BYTES or staged > self.sbuf_bytes:
+            return schedule, sbuf
+        ahead = min(occupancy.loaded, int(self.sbuf_bytes) - staged)
+        return replace(schedule, filters_late=True, filters_ahead=ahead), staged + ahead
 
     def _scored(self, schedule: Schedule, sbuf: int) -> Scored:
         work, passes = self.pricing.work(schedule), self.pricing.passes(schedule)

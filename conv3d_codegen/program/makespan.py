@@ -119,7 +119,7 @@ class _Clock:
     def meet(self, time: float) -> None:
         """Let everything be done at a time."""
         self._loaded = self._worked = self._stored = self._arrived = time
-        self._earlier = time  # end of the work before the last
+        self._earlier = self._recent = time  # ends of the last work before loads, and before earlier ones
 
     @property
     def end(self) -> float:
@@ -140,6 +140,8 @@ class _Clock:
         loads, stores = stage.loads, stage.stores
         first = last = self._arrived
         if loads.ns:
+            if self._worked > self._recent:
+                self._earlier, self._recent = self._recent, self._worked
             start = max(self._loaded, self._earlier)
             self._loaded = start + loads.ns
             last = self._arrived = self._load(start, loads)
@@ -147,10 +149,9 @@ class _Clock:
             self._pieces = len(loads.buffers)
         if stage.work:
             pieces = self._pieces if stage.tensor else 1
-            if not loads.ns:
+            if not loads.ns or not any(buffer in loads.buffers for buffer in stage.first_read):
                 first = max((self._arrivals.get(b, 0.0) for b in stage.first_read), default=first)
             start = max(self._worked, first if pieces > 1 else last)
-            self._earlier = self._worked
             self._worked = max(start + stage.work, last + stage.work / pieces)
         if stores.ns:
             ready = self._worked + self._result_delay - (stores.ns - stores.piece)

@@ -67,9 +67,9 @@ def test_loops_are_exact(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rolled, geometry = KINDS[kind]
     scored = schedule_of_kind(geometry, rolled)
 
-    def forced(*arguments: object) -> tuple[Choice, ...]:
-        choice, *_ = choose(*arguments)  # type: ignore[arg-type]  # handed through
-        return (replace(choice, problem=scored.problem, schedule=scored.schedule),)
+    def forced(*arguments: object) -> Choice:
+        choice = choose(*arguments)  # type: ignore[arg-type]  # handed through
+        return replace(choice, problem=scored.problem, schedule=scored.schedule)
 
     monkeypatch.setattr(budget, "choose", forced)
     kernel = emit(geometry)
