@@ -4,10 +4,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from conv3d_codegen.api import emit, plan
+from conv3d_codegen.api import EmitOptions, emit, emit_scored, plan
 from conv3d_codegen.geometry import ConvGeometry
+from conv3d_codegen.planner.candidates import Pricing
+from conv3d_codegen.planner.problem import problems_of
+from conv3d_codegen.planner.search import priced
 from exactness import assert_exact
 
 if TYPE_CHECKING:
@@ -52,6 +56,33 @@ def test_dx_comes_last_where_its_filters_take_longer_than_x() -> None:
     assert_exact(many)
     few = emit(shaped((1, 16, 8, 28, 28), (32, 1, 1, 1)))
     assert not few.plan.schedule.dx_last
+
+
+def test_filters_of_later_channels_arrive_while_dx_of_the_first_is_computed() -> None:
+    geometry = shaped((1, 896, 36, 36), (128, 3, 3), padding=1)
+    kernel = emit(geometry)
+    assert kernel.plan.schedule.filters_late
+    text = kernel.source
+    turned = [text.index(f"w_turned_{block} =") for block in range(3)]
+    assert turned[0] < text.index("dx_ps_0 =") < turned[1] < turned[2]
+    assert_exact(geometry)
+
+
+def test_passes_of_dw_load_the_channels_that_they_stream() -> None:
+    """Of two passes each reads all of the stationary tensor, and its own half of the channels of the other one."""
+    geometry = shaped((1, 256, 3, 8, 8), (256, 3, 3, 3), padding=1, gradients=("dw",))
+    scored = next(
+        scored
+        for scored in priced(geometry, problems_of(geometry), EmitOptions(), 10_000)
+        if scored.schedule.wgrad.moving_block == 128 and scored.schedule.wgrad.moving == "wide"
+    )
+    chains = Pricing(geometry, scored.problem).chains(scored.schedule.wgrad)
+
+    def bytes_read(passes: int) -> int:
+        schedule = replace(scored.schedule, woven=False, chains_per_pass=chains // passes)
+        return emit_scored(geometry, replace(scored, schedule=schedule)).plan.counts.dma_bytes_in
+
+    assert bytes_read(2) - bytes_read(1) == 2 * math.prod(geometry.dy_shape)
 
 
 def test_packs_of_groups_load_their_filters_once() -> None:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from conv3d_codegen.api import EmitOptions, emit, plan
+from conv3d_codegen.api import EmitOptions, emit, emit_scored, plan
 from conv3d_codegen.geometry import ConvGeometry
 from conv3d_codegen.lower import budget
+from conv3d_codegen.planner.grid import slab_groups
 from conv3d_codegen.planner.problem import problems_of
 from conv3d_codegen.planner.search import choose, priced
 from conv3d_codegen.verify import verify_geometry, verify_source
@@ -51,21 +52,21 @@ KINDS: dict[str, tuple[tuple[int, ...], ConvGeometry]] = {
 }  # fmt: skip
 
 
-def schedule_of_kind(geometry: ConvGeometry, rolled: tuple[int, ...]) -> Scored:
-    """Find a schedule with the loops wanted: with no instructions allowed, everything is rolled."""
+def schedules_of_kind(geometry: ConvGeometry, rolled: tuple[int, ...]) -> list[Scored]:
+    """Find the schedules with the loops wanted: with no instructions allowed, everything is rolled."""
     found = [
         scored
         for scored in priced(geometry, problems_of(geometry), EmitOptions(), 1)
         if scored.schedule.rolled == rolled
     ]
     assert found, "no schedule rolls these axes"
-    return min(found, key=lambda scored: scored.work.instructions)
+    return sorted(found, key=lambda scored: scored.work.instructions)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_loops_are_exact(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rolled, geometry = KINDS[kind]
-    scored = schedule_of_kind(geometry, rolled)
+    scored = schedules_of_kind(geometry, rolled)[0]
 
     def forced(*arguments: object) -> Choice:
         choice = choose(*arguments)  # type: ignore[arg-type]  # handed through
@@ -81,6 +82,40 @@ def test_loops_are_exact(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run.text == counts.instructions * geometry.lnc
     assert run.executed == counts.executed * geometry.lnc
     assert run.executed > run.text
+
+
+@pytest.mark.parametrize("together", [2, 3])
+@pytest.mark.parametrize(
+    ("rolled", "geometry"),
+    [
+        ((0,), replace(BASE, batch=8, input_size=(2, 4, 4))),
+        ((1,), replace(BASE, input_size=(22, 4, 4))),
+        ((1,), replace(BASE, input_size=(22, 4, 4), stride=(2, 1, 1), transposed=True)),
+        ((0, 1), replace(BASE, batch=2, input_size=(22, 3, 3))),
+    ],
+    ids=["samples", "planes", "planes, transposed", "samples and planes"],
+)
+def test_iterations_of_several_slabs_are_exact(
+    rolled: tuple[int, ...], geometry: ConvGeometry, together: int
+) -> None:
+    """Also where they do not divide the run: then the rest stands alone."""
+    scored = schedules_of_kind(geometry, rolled)[-1]  # of the most slabs
+    scored = replace(scored, schedule=replace(scored.schedule, together=together))
+    groups = slab_groups(scored.problem, scored.schedule)
+    assert any(group.iterations > 1 and len(group.slabs) >= together for group in groups)
+    report = verify_source(emit_scored(geometry, scored).source, geometry)
+    assert not report.violations
+    assert all(check.exact for check in report.gradients)
+
+
+def test_iterations_take_as_many_slabs_as_the_budget_allows() -> None:
+    """Between iterations the engines meet, so that fewer of them are faster."""
+    geometry = replace(BATCH, batch=24)
+    short, long = (
+        plan(geometry, EmitOptions(max_instructions=most)).schedule for most in (200, 420)
+    )
+    assert short.rolled == long.rolled == (0,)
+    assert short.together < long.together
 
 
 BATCH = replace(BASE, batch=9, in_channels=8, out_channels=8, input_size=(3, 6, 6))
