@@ -51,10 +51,10 @@ Memory
     x_win    sbuf    2        [128, 1, 1, 14, 14]  bf16      392
     dy_win   sbuf    2        [128, 1, 1, 16, 16]  bf16      512
     w_nat    sbuf    2        [128, 9, 256]        bf16      4608
-    db_part  sbuf    2        [128, 1]             fp32      4
     stat_t   sbuf    1        [98, 2, 1, 1, 256]   fp8_e4m3  512
     t_ps     psum    6        [98, 2, 3, 128]      bf16      1536
     mov_t    sbuf    1        [98, 4, 1, 3, 256]   fp8_e5m2  3072
+    db_part  sbuf    2        [128, 1]             fp32      4
     dw_ps    psum    12       [128, 1, 2, 256]     fp32      2048
     w_pair   sbuf    2        [128, 2, 9, 128]     fp8_e4m3  2304
     w_ps     psum    8        [128, 8, 128]        bf16      2048
@@ -62,14 +62,13 @@ Memory
     dy_pair  sbuf    1        [128, 2, 225]        fp8_e5m2  450
     dx_out   sbuf    2        [128, 1, 1, 14, 14]  bf16      392
     dx_ps    psum    2        [128, 210]           fp32      840
-    db_sum   sbuf    2        [128, 1]             fp32      4
     db_out   sbuf    2        [128, 1]             bf16      2
 
 Cost
-    167 instructions: 28 dma_copy, 9 memset, 30 nc_matmul, 64 nc_transpose, 32 tensor_copy, 4 tensor_reduce
+    165 instructions: 28 dma_copy, 9 memset, 30 nc_matmul, 64 nc_transpose, 32 tensor_copy, 2 tensor_reduce
     needs NKI 0.3 or newer
     690176 bytes read, 1280512 bytes written; compulsory 1970688
-    busy us: tensor 6.8, vector 6.6, scalar 6.6, gpsimd 0.5, dma 9.6; bound by dma
+    busy us: tensor 6.8, vector 6.0, scalar 7.0, gpsimd 0.5, dma 9.6; bound by dma
     makespan 14.0 us expected; floor 5.4 us
 
 Pseudocode
@@ -128,20 +127,15 @@ def conv2d_n1_ci256_co256_i14x14_k3x3_s1x1_p1_1_1_1_d1x1_fp8_e4m3_trn2_out_bf16_
     nisa.dma_copy(dst=w_nat_1, src=filters.ap(pattern=[[256, 128], [65536, 9], [1, 256]], offset=32768))
 
     # === slab 1 of 1: db, operands of dw =============================================================================
-    # db: partial sums of dy ride along, one after each eviction
-    db_part_0 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
-    db_part_1 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_1")
     stat_t_0 = nl.ndarray((98, 2, 1, 1, 256), dtype=nl.float8_e4m3, buffer=nl.sbuf, name="stat_t_0")
     t_ps_0 = nl.ndarray((98, 2, 1, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_0")
     nisa.nc_transpose(dst=t_ps_0[0:98, 0, 0, 0:128], data=x_win_0[0:128, 0, 0, 0:14, 0:13:2], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_0[0:98, 1, 0, 0:128], data=x_win_0[0:128, 0, 0, 0:14, 1:14:2], engine=nisa.engine.tensor)
     nisa.tensor_copy(dst=stat_t_0[0:98, 0:2, 0, 0:1, 0:128], src=t_ps_0, engine=nisa.engine.scalar)
-    nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:128, 0, 0:1, 1:15, 1:15], axis=(1, 2, 3))
     t_ps_1 = nl.ndarray((98, 2, 1, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_1")
     nisa.nc_transpose(dst=t_ps_1[0:98, 0, 0, 0:128], data=x_win_1[0:128, 0, 0, 0:14, 0:13:2], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:98, 1, 0, 0:128], data=x_win_1[0:128, 0, 0, 0:14, 1:14:2], engine=nisa.engine.tensor)
-    nisa.tensor_copy(dst=stat_t_0[0:98, 0:2, 0, 0:1, 128:256], src=t_ps_1, engine=nisa.engine.scalar)
-    nisa.tensor_reduce(dst=db_part_1, op=nl.add, data=dy_win_1[0:128, 0, 0:1, 1:15, 1:15], axis=(1, 2, 3))
+    nisa.tensor_copy(dst=stat_t_0[0:98, 0:2, 0, 0:1, 128:256], src=t_ps_1, engine=nisa.engine.vector)
     mov_t_0 = nl.ndarray((98, 4, 1, 3, 256), dtype=nl.float8_e5m2, buffer=nl.sbuf, name="mov_t_0")
     t_ps_2 = nl.ndarray((98, 2, 3, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_2")
     nisa.nc_transpose(
@@ -159,6 +153,10 @@ def conv2d_n1_ci256_co256_i14x14_k3x3_s1x1_p1_1_1_1_d1x1_fp8_e4m3_trn2_out_bf16_
         data=dy_win_0[0:128, 0, 0, 2:16, 0:13:2],
         engine=nisa.engine.tensor,
     )
+    # db: partial sums of dy ride along, each after an eviction
+    db_part_0 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
+    db_part_1 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_1")
+    nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:128, 0, 0:1, 1:15, 1:15], axis=(1, 2, 3))
     nisa.nc_transpose(
         dst=t_ps_2[0:98, 1, 0, 0:128],
         data=dy_win_0[0:128, 0, 0, 0:14, 1:14:2],
@@ -233,6 +231,7 @@ def conv2d_n1_ci256_co256_i14x14_k3x3_s1x1_p1_1_1_1_d1x1_fp8_e4m3_trn2_out_bf16_
         data=dy_win_1[0:128, 0, 0, 1:15, 1:14:2],
         engine=nisa.engine.tensor,
     )
+    nisa.tensor_reduce(dst=db_part_1, op=nl.add, data=dy_win_1[0:128, 0, 0:1, 1:15, 1:15], axis=(1, 2, 3))
     nisa.nc_transpose(
         dst=t_ps_4[0:98, 1, 2, 0:128],
         data=dy_win_1[0:128, 0, 0, 2:16, 1:14:2],
@@ -270,7 +269,7 @@ def conv2d_n1_ci256_co256_i14x14_k3x3_s1x1_p1_1_1_1_d1x1_fp8_e4m3_trn2_out_bf16_
         data=dy_win_1[0:128, 0, 0, 2:16, 3:16:2],
         engine=nisa.engine.tensor,
     )
-    nisa.tensor_copy(dst=mov_t_0[0:98, 2:4, 0, 0:3, 128:256], src=t_ps_5, engine=nisa.engine.vector)
+    nisa.tensor_copy(dst=mov_t_0[0:98, 2:4, 0, 0:3, 128:256], src=t_ps_5, engine=nisa.engine.scalar)
 
     # === slab 1 of 1: dw, filters ====================================================================================
     # Stationary matrices of dx, dy's channels on partitions.
@@ -339,7 +338,7 @@ def conv2d_n1_ci256_co256_i14x14_k3x3_s1x1_p1_1_1_1_d1x1_fp8_e4m3_trn2_out_bf16_
     nisa.tensor_copy(
         dst=dw_out_0.ap(pattern=[[512, 128], [256, 1], [256, 2], [1, 256]], offset=0),
         src=dw_ps_0,
-        engine=nisa.engine.scalar,
+        engine=nisa.engine.vector,
     )
     nisa.dma_copy(dst=dw_view[0, 2, 2, 0:128, 0:256], src=dw_out_0[0:128, 0, 0:256])
     nisa.dma_copy(dst=dw_view[0, 1, 2, 0:128, 0:256], src=dw_out_0[0:128, 1, 0:256])
@@ -347,7 +346,7 @@ def conv2d_n1_ci256_co256_i14x14_k3x3_s1x1_p1_1_1_1_d1x1_fp8_e4m3_trn2_out_bf16_
     nisa.tensor_copy(
         dst=dw_out_1.ap(pattern=[[512, 128], [256, 1], [256, 2], [1, 256]], offset=0),
         src=dw_ps_1,
-        engine=nisa.engine.vector,
+        engine=nisa.engine.scalar,
     )
     nisa.dma_copy(dst=dw_view[0, 2, 1, 0:128, 0:256], src=dw_out_1[0:128, 0, 0:256])
     nisa.dma_copy(dst=dw_view[0, 1, 1, 0:128, 0:256], src=dw_out_1[0:128, 1, 0:256])
@@ -355,7 +354,7 @@ def conv2d_n1_ci256_co256_i14x14_k3x3_s1x1_p1_1_1_1_d1x1_fp8_e4m3_trn2_out_bf16_
     nisa.tensor_copy(
         dst=dw_out_2.ap(pattern=[[512, 128], [256, 1], [256, 2], [1, 256]], offset=0),
         src=dw_ps_2,
-        engine=nisa.engine.scalar,
+        engine=nisa.engine.vector,
     )
     nisa.dma_copy(dst=dw_view[0, 2, 0, 0:128, 0:256], src=dw_out_2[0:128, 0, 0:256])
     nisa.dma_copy(dst=dw_view[0, 1, 0, 0:128, 0:256], src=dw_out_2[0:128, 1, 0:256])
@@ -391,7 +390,7 @@ def conv2d_n1_ci256_co256_i14x14_k3x3_s1x1_p1_1_1_1_d1x1_fp8_e4m3_trn2_out_bf16_
         perf_mode=nisa.matmul_perf_mode.double_row,
     )
     nisa.nc_transpose(dst=w_ps_2[0:128, 7, 0:128], data=w_nat_0[0:128, 7, 128:256], engine=nisa.engine.tensor)
-    nisa.tensor_copy(dst=w_pair_0[0:128, 1, 0:8, 0:128], src=w_ps_2, engine=nisa.engine.vector)
+    nisa.tensor_copy(dst=w_pair_0[0:128, 1, 0:8, 0:128], src=w_ps_2, engine=nisa.engine.scalar)
     w_ps_3 = nl.ndarray((128, 1, 128), dtype=nl.bfloat16, buffer=nl.psum, name="w_ps_3")
     nisa.nc_transpose(dst=w_ps_3[0:128, 0, 0:128], data=w_nat_0[0:128, 8, 128:256], engine=nisa.engine.tensor)
     # dw_ps_6: dw of taps d 0, h 1 to 2, w 2, channels 128 to 255 on partitions, 0 to 255 along columns
@@ -403,7 +402,7 @@ def conv2d_n1_ci256_co256_i14x14_k3x3_s1x1_p1_1_1_1_d1x1_fp8_e4m3_trn2_out_bf16_
         accumulate=False,
         perf_mode=nisa.matmul_perf_mode.double_row,
     )
-    nisa.tensor_copy(dst=w_pair_0[0:128, 1, 8:9, 0:128], src=w_ps_3, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=w_pair_0[0:128, 1, 8:9, 0:128], src=w_ps_3, engine=nisa.engine.vector)
     w_pair_1 = nl.ndarray((128, 2, 9, 128), dtype=nl.float8_e4m3, buffer=nl.sbuf, name="w_pair_1")
     w_ps_4 = nl.ndarray((128, 8, 128), dtype=nl.bfloat16, buffer=nl.psum, name="w_ps_4")
     nisa.nc_transpose(dst=w_ps_4[0:128, 0, 0:128], data=w_nat_1[0:128, 0, 0:128], engine=nisa.engine.tensor)
@@ -434,14 +433,14 @@ def conv2d_n1_ci256_co256_i14x14_k3x3_s1x1_p1_1_1_1_d1x1_fp8_e4m3_trn2_out_bf16_
     nisa.tensor_copy(
         dst=dw_out_5.ap(pattern=[[256, 128], [256, 1], [256, 1], [1, 256]], offset=0),
         src=dw_ps_5,
-        engine=nisa.engine.scalar,
+        engine=nisa.engine.vector,
     )
     nisa.dma_copy(dst=dw_view[0, 0, 0, 0:128, 0:256], src=dw_out_5[0:128, 0, 0:256])
     dw_out_6 = nl.ndarray((128, 2, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_6")
     nisa.tensor_copy(
         dst=dw_out_6.ap(pattern=[[512, 128], [256, 1], [256, 2], [1, 256]], offset=0),
         src=dw_ps_6,
-        engine=nisa.engine.vector,
+        engine=nisa.engine.scalar,
     )
     nisa.dma_copy(dst=dw_view[0, 2, 2, 128:256, 0:256], src=dw_out_6[0:128, 0, 0:256])
     nisa.dma_copy(dst=dw_view[0, 1, 2, 128:256, 0:256], src=dw_out_6[0:128, 1, 0:256])
@@ -449,7 +448,7 @@ def conv2d_n1_ci256_co256_i14x14_k3x3_s1x1_p1_1_1_1_d1x1_fp8_e4m3_trn2_out_bf16_
     nisa.tensor_copy(
         dst=dw_out_7.ap(pattern=[[512, 128], [256, 1], [256, 2], [1, 256]], offset=0),
         src=dw_ps_7,
-        engine=nisa.engine.scalar,
+        engine=nisa.engine.vector,
     )
     nisa.dma_copy(dst=dw_view[0, 2, 1, 128:256, 0:256], src=dw_out_7[0:128, 0, 0:256])
     nisa.dma_copy(dst=dw_view[0, 1, 1, 128:256, 0:256], src=dw_out_7[0:128, 1, 0:256])
@@ -528,7 +527,7 @@ def conv2d_n1_ci256_co256_i14x14_k3x3_s1x1_p1_1_1_1_d1x1_fp8_e4m3_trn2_out_bf16_
     nisa.tensor_copy(
         dst=dw_out_10.ap(pattern=[[256, 128], [256, 1], [256, 1], [1, 256]], offset=0),
         src=dw_ps_10,
-        engine=nisa.engine.vector,
+        engine=nisa.engine.scalar,
     )
     nisa.dma_copy(dst=dw_view[0, 0, 1, 128:256, 0:256], src=dw_out_10[0:128, 0, 0:256])
     dw_out_11 = nl.ndarray((128, 1, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_11")
@@ -538,7 +537,7 @@ def conv2d_n1_ci256_co256_i14x14_k3x3_s1x1_p1_1_1_1_d1x1_fp8_e4m3_trn2_out_bf16_
         engine=nisa.engine.scalar,
     )
     nisa.dma_copy(dst=dw_view[0, 0, 0, 128:256, 0:256], src=dw_out_11[0:128, 0, 0:256])
-    nisa.tensor_copy(dst=w_pair_1[0:128, 1, 8:9, 0:128], src=w_ps_7, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=w_pair_1[0:128, 1, 8:9, 0:128], src=w_ps_7, engine=nisa.engine.vector)
 
     # === slab 1 of 1: dx =============================================================================================
     dy_pair_0 = nl.ndarray((128, 2, 225), dtype=nl.float8_e5m2, buffer=nl.sbuf, name="dy_pair_0")
@@ -547,7 +546,7 @@ def conv2d_n1_ci256_co256_i14x14_k3x3_s1x1_p1_1_1_1_d1x1_fp8_e4m3_trn2_out_bf16_
     nisa.tensor_copy(
         dst=dy_pair_0_view[0:128, 0, 0:14, 1:15],
         src=dy_win_0[0:128, 0, 0, 1:15, 1:15],
-        engine=nisa.engine.scalar,
+        engine=nisa.engine.vector,
     )
     nisa.tensor_copy(
         dst=dy_pair_0_view[0:128, 1, 0:14, 1:15],
@@ -624,7 +623,7 @@ def conv2d_n1_ci256_co256_i14x14_k3x3_s1x1_p1_1_1_1_d1x1_fp8_e4m3_trn2_out_bf16_
     nisa.tensor_copy(
         dst=dx_out_0[0:128, 0, 0:1, 0:14, 0:14],
         src=dx_ps_0_view[0:128, 0:1, 0:14, 0:14],
-        engine=nisa.engine.scalar,
+        engine=nisa.engine.vector,
     )
     nisa.dma_copy(dst=dx_view[0, 0:128, 0:1, 0:14, 0:14], src=dx_out_0[0:128, 0, 0:1, 0:14, 0:14])
     dx_out_1 = nl.ndarray((128, 1, 1, 14, 14), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_1")
@@ -697,20 +696,16 @@ def conv2d_n1_ci256_co256_i14x14_k3x3_s1x1_p1_1_1_1_d1x1_fp8_e4m3_trn2_out_bf16_
     nisa.tensor_copy(
         dst=dx_out_1[0:128, 0, 0:1, 0:14, 0:14],
         src=dx_ps_1_view[0:128, 0:1, 0:14, 0:14],
-        engine=nisa.engine.vector,
+        engine=nisa.engine.scalar,
     )
     nisa.dma_copy(dst=dx_view[0, 128:256, 0:1, 0:14, 0:14], src=dx_out_1[0:128, 0, 0:1, 0:14, 0:14])
 
     # === db ==========================================================================================================
     # Add the partial sums of all slabs up, round once, store.
-    db_sum_0 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_0")
-    nisa.tensor_reduce(dst=db_sum_0, op=nl.add, data=db_part_0, axis=1)
-    db_sum_1 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_1")
-    nisa.tensor_reduce(dst=db_sum_1, op=nl.add, data=db_part_1, axis=1)
     db_out_0 = nl.ndarray((128, 1), dtype=nl.bfloat16, buffer=nl.sbuf, name="db_out_0")
-    nisa.tensor_copy(dst=db_out_0, src=db_sum_0, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=db_out_0, src=db_part_0, engine=nisa.engine.vector)
     nisa.dma_copy(dst=db.ap(pattern=[[1, 128], [1, 1]], offset=0), src=db_out_0)
     db_out_1 = nl.ndarray((128, 1), dtype=nl.bfloat16, buffer=nl.sbuf, name="db_out_1")
-    nisa.tensor_copy(dst=db_out_1, src=db_sum_1, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=db_out_1, src=db_part_1, engine=nisa.engine.scalar)
     nisa.dma_copy(dst=db.ap(pattern=[[1, 128], [1, 1]], offset=128), src=db_out_1)
     return dx, dw, db

@@ -55,25 +55,24 @@ Memory
     dy_win     sbuf    2        [128, 1, 2, 4, 4]   bf16   64
     x_win      sbuf    1        [128, 1, 5, 9, 9]   bf16   810
     w_nat      sbuf    2        [128, 24, 256]      bf16   12288
-    db_part    sbuf    2        [128, 1]            fp32   4
     stat_t     sbuf    1        [32, 1, 1, 1, 256]  bf16   512
     t_ps       psum    26       [32, 2, 3, 128]     bf16   1536
     mov_t      sbuf    1        [32, 3, 3, 3, 128]  bf16   6912
-    dw_ps      psum    18       [128, 1, 3, 128]    fp32   1536
+    db_part    sbuf    2        [128, 1]            fp32   4
+    dw_ps      psum    18       [128, 3, 1, 128]    fp32   1536
     w_turned   sbuf    2        [128, 27, 128]      bf16   6912
     w_ps       psum    8        [128, 8, 128]       bf16   2048
     dw_out     sbuf    18       [128, 3, 128]       bf16   768
     dw_turned  sbuf    18       [128, 3, 128]       bf16   768
     dx_out     sbuf    1        [128, 1, 4, 7, 7]   bf16   392
     dx_ps      psum    8        [128, 2, 4, 4]      fp32   128
-    db_sum     sbuf    2        [128, 1]            fp32   4
     db_out     sbuf    2        [128, 1]            bf16   2
 
 Cost
-    342 instructions: 62 dma_copy, 5 memset, 72 nc_matmul, 137 nc_transpose, 62 tensor_copy, 4 tensor_reduce
+    304 instructions: 26 dma_copy, 5 memset, 72 nc_matmul, 137 nc_transpose, 62 tensor_copy, 2 tensor_reduce
     needs NKI 0.3 or newer
     1836032 bytes read, 1820160 bytes written; compulsory 3656192
-    busy us: tensor 11.6, vector 9.3, scalar 9.2, gpsimd 0.3, dma 14.5; bound by dma
+    busy us: tensor 11.6, vector 9.5, scalar 8.2, gpsimd 0.3, dma 12.7; bound by dma
     makespan 19.4 us expected; floor 9.9 us
 
 Pseudocode
@@ -118,18 +117,13 @@ def conv3d_n1_ci128_co256_i4x7x7_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     nisa.dma_copy(dst=w_nat_0, src=filters.ap(pattern=[[256, 128], [32768, 24], [1, 256]], offset=0))
 
     # === slab 1 of 1: db, operands of dw =============================================================================
-    # db: partial sums of dy ride along, one after each eviction
-    db_part_0 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
-    db_part_1 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_1")
     stat_t_0 = nl.ndarray((32, 1, 1, 1, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="stat_t_0")
     t_ps_0 = nl.ndarray((32, 1, 1, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_0")
     nisa.nc_transpose(dst=t_ps_0[0:32, 0, 0, 0:128], data=dy_win_0[0:128, 0, 0:2, 0:4, 0:4], engine=nisa.engine.tensor)
     nisa.tensor_copy(dst=stat_t_0[0:32, 0, 0:1, 0:1, 0:128], src=t_ps_0, engine=nisa.engine.vector)
-    nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:128, 0, 0:2, 0:4, 0:4], axis=(1, 2, 3))
     t_ps_1 = nl.ndarray((32, 1, 1, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_1")
     nisa.nc_transpose(dst=t_ps_1[0:32, 0, 0, 0:128], data=dy_win_1[0:128, 0, 0:2, 0:4, 0:4], engine=nisa.engine.tensor)
-    nisa.tensor_copy(dst=stat_t_0[0:32, 0, 0:1, 0:1, 128:256], src=t_ps_1, engine=nisa.engine.scalar)
-    nisa.tensor_reduce(dst=db_part_1, op=nl.add, data=dy_win_1[0:128, 0, 0:2, 0:4, 0:4], axis=(1, 2, 3))
+    nisa.tensor_copy(dst=stat_t_0[0:32, 0, 0:1, 0:1, 128:256], src=t_ps_1, engine=nisa.engine.vector)
     mov_t_0 = nl.ndarray((32, 3, 3, 3, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="mov_t_0")
     t_ps_2 = nl.ndarray((32, 2, 3, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_2")
     nisa.nc_transpose(
@@ -162,6 +156,10 @@ def conv3d_n1_ci128_co256_i4x7x7_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
         data=x_win_0[0:128, 0, 1:4:2, 2:9:2, 0:7:2],
         engine=nisa.engine.tensor,
     )
+    # db: partial sums of dy ride along, each after an eviction
+    db_part_0 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
+    db_part_1 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_1")
+    nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:128, 0, 0:2, 0:4, 0:4], axis=(1, 2, 3))
     nisa.tensor_copy(dst=mov_t_0[0:32, 0, 0:2, 0:3, 0:128], src=t_ps_2, engine=nisa.engine.vector)
     t_ps_3 = nl.ndarray((32, 1, 3, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_3")
     nisa.nc_transpose(
@@ -240,6 +238,7 @@ def conv3d_n1_ci128_co256_i4x7x7_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
         data=x_win_0[0:128, 0, 0:3:2, 1:8:2, 2:9:2],
         engine=nisa.engine.tensor,
     )
+    nisa.tensor_reduce(dst=db_part_1, op=nl.add, data=dy_win_1[0:128, 0, 0:2, 0:4, 0:4], axis=(1, 2, 3))
     nisa.nc_transpose(
         dst=t_ps_6[0:32, 0, 2, 0:128],
         data=x_win_0[0:128, 0, 0:3:2, 2:9:2, 2:9:2],
@@ -260,7 +259,7 @@ def conv3d_n1_ci128_co256_i4x7x7_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
         data=x_win_0[0:128, 0, 1:4:2, 2:9:2, 2:9:2],
         engine=nisa.engine.tensor,
     )
-    nisa.tensor_copy(dst=mov_t_0[0:32, 2, 0:2, 0:3, 0:128], src=t_ps_6, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=mov_t_0[0:32, 2, 0:2, 0:3, 0:128], src=t_ps_6, engine=nisa.engine.vector)
     t_ps_7 = nl.ndarray((32, 1, 3, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_7")
     nisa.nc_transpose(
         dst=t_ps_7[0:32, 0, 0, 0:128],
@@ -277,19 +276,19 @@ def conv3d_n1_ci128_co256_i4x7x7_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
         data=x_win_0[0:128, 0, 2:5:2, 2:9:2, 2:9:2],
         engine=nisa.engine.tensor,
     )
-    nisa.tensor_copy(dst=mov_t_0[0:32, 2, 2:3, 0:3, 0:128], src=t_ps_7, engine=nisa.engine.vector)
+    nisa.tensor_copy(dst=mov_t_0[0:32, 2, 2:3, 0:3, 0:128], src=t_ps_7, engine=nisa.engine.scalar)
 
     # === slab 1 of 1: dw, filters ====================================================================================
     # Stationary matrices of dx, dy's channels on partitions.
-    dw_ps_0 = nl.ndarray((128, 1, 3, 128), dtype=nl.float32, buffer=nl.psum, name="dw_ps_0")
-    dw_ps_1 = nl.ndarray((128, 1, 3, 128), dtype=nl.float32, buffer=nl.psum, name="dw_ps_1")
-    dw_ps_2 = nl.ndarray((128, 1, 3, 128), dtype=nl.float32, buffer=nl.psum, name="dw_ps_2")
-    dw_ps_3 = nl.ndarray((128, 1, 3, 128), dtype=nl.float32, buffer=nl.psum, name="dw_ps_3")
-    # dw_ps_0: dw of taps d 0, h 0 to 2, w 0, channels 0 to 127 on partitions, 0 to 127 along columns
+    dw_ps_0 = nl.ndarray((128, 3, 1, 128), dtype=nl.float32, buffer=nl.psum, name="dw_ps_0")
+    dw_ps_1 = nl.ndarray((128, 3, 1, 128), dtype=nl.float32, buffer=nl.psum, name="dw_ps_1")
+    dw_ps_2 = nl.ndarray((128, 3, 1, 128), dtype=nl.float32, buffer=nl.psum, name="dw_ps_2")
+    dw_ps_3 = nl.ndarray((128, 3, 1, 128), dtype=nl.float32, buffer=nl.psum, name="dw_ps_3")
+    # dw_ps_0: dw of taps d 0, h 0, w 0 to 2, channels 0 to 127 on partitions, 0 to 127 along columns
     nisa.nc_matmul(
         dst=dw_ps_0,
         stationary=stat_t_0[0:32, 0, 0, 0, 0:128],
-        moving=mov_t_0[0:32, 0:1, 0, 0:3, 0:128],
+        moving=mov_t_0[0:32, 0:3, 0, 0:1, 0:128],
         accumulate=False,
     )
     w_nat_1 = nl.ndarray((128, 3, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_nat_1")
@@ -298,119 +297,119 @@ def conv3d_n1_ci128_co256_i4x7x7_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     w_ps_0 = nl.ndarray((128, 8, 128), dtype=nl.bfloat16, buffer=nl.psum, name="w_ps_0")
     nisa.nc_transpose(dst=w_ps_0[0:128, 0, 0:128], data=w_nat_0[0:128, 0, 0:128], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_0[0:128, 1, 0:128], data=w_nat_0[0:128, 1, 0:128], engine=nisa.engine.tensor)
-    # dw_ps_1: dw of taps d 0, h 0 to 2, w 1, channels 0 to 127 on partitions, 0 to 127 along columns
+    # dw_ps_1: dw of taps d 0, h 1, w 0 to 2, channels 0 to 127 on partitions, 0 to 127 along columns
     nisa.nc_matmul(
         dst=dw_ps_1,
         stationary=stat_t_0[0:32, 0, 0, 0, 0:128],
-        moving=mov_t_0[0:32, 1:2, 0, 0:3, 0:128],
+        moving=mov_t_0[0:32, 0:3, 0, 1:2, 0:128],
         accumulate=False,
     )
     nisa.nc_transpose(dst=w_ps_0[0:128, 2, 0:128], data=w_nat_0[0:128, 2, 0:128], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_0[0:128, 3, 0:128], data=w_nat_0[0:128, 3, 0:128], engine=nisa.engine.tensor)
-    # dw_ps_2: dw of taps d 0, h 0 to 2, w 2, channels 0 to 127 on partitions, 0 to 127 along columns
+    # dw_ps_2: dw of taps d 0, h 2, w 0 to 2, channels 0 to 127 on partitions, 0 to 127 along columns
     nisa.nc_matmul(
         dst=dw_ps_2,
         stationary=stat_t_0[0:32, 0, 0, 0, 0:128],
-        moving=mov_t_0[0:32, 2:3, 0, 0:3, 0:128],
+        moving=mov_t_0[0:32, 0:3, 0, 2:3, 0:128],
         accumulate=False,
     )
     nisa.nc_transpose(dst=w_ps_0[0:128, 4, 0:128], data=w_nat_0[0:128, 4, 0:128], engine=nisa.engine.tensor)
-    # dw_ps_3: dw of taps d 1, h 0 to 2, w 0, channels 0 to 127 on partitions, 0 to 127 along columns
+    # dw_ps_3: dw of taps d 1, h 0, w 0 to 2, channels 0 to 127 on partitions, 0 to 127 along columns
     nisa.nc_matmul(
         dst=dw_ps_3,
         stationary=stat_t_0[0:32, 0, 0, 0, 0:128],
-        moving=mov_t_0[0:32, 0:1, 1, 0:3, 0:128],
+        moving=mov_t_0[0:32, 0:3, 1, 0:1, 0:128],
         accumulate=False,
     )
     nisa.nc_transpose(dst=w_ps_0[0:128, 5, 0:128], data=w_nat_0[0:128, 5, 0:128], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_0[0:128, 6, 0:128], data=w_nat_0[0:128, 6, 0:128], engine=nisa.engine.tensor)
     dw_out_0 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_0")
     nisa.tensor_copy(
-        dst=dw_out_0.ap(pattern=[[384, 128], [128, 1], [128, 3], [1, 128]], offset=0),
+        dst=dw_out_0.ap(pattern=[[384, 128], [128, 3], [384, 1], [1, 128]], offset=0),
         src=dw_ps_0,
-        engine=nisa.engine.vector,
+        engine=nisa.engine.scalar,
     )
     dw_out_1 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_1")
     nisa.tensor_copy(
-        dst=dw_out_1.ap(pattern=[[384, 128], [128, 1], [128, 3], [1, 128]], offset=0),
+        dst=dw_out_1.ap(pattern=[[384, 128], [128, 3], [384, 1], [1, 128]], offset=0),
         src=dw_ps_1,
-        engine=nisa.engine.scalar,
+        engine=nisa.engine.vector,
     )
     dw_out_2 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_2")
     nisa.tensor_copy(
-        dst=dw_out_2.ap(pattern=[[384, 128], [128, 1], [128, 3], [1, 128]], offset=0),
+        dst=dw_out_2.ap(pattern=[[384, 128], [128, 3], [384, 1], [1, 128]], offset=0),
         src=dw_ps_2,
-        engine=nisa.engine.vector,
+        engine=nisa.engine.scalar,
     )
     dw_out_3 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_3")
     nisa.tensor_copy(
-        dst=dw_out_3.ap(pattern=[[384, 128], [128, 1], [128, 3], [1, 128]], offset=0),
+        dst=dw_out_3.ap(pattern=[[384, 128], [128, 3], [384, 1], [1, 128]], offset=0),
         src=dw_ps_3,
-        engine=nisa.engine.scalar,
+        engine=nisa.engine.vector,
     )
-    dw_ps_4 = nl.ndarray((128, 1, 3, 128), dtype=nl.float32, buffer=nl.psum, name="dw_ps_4")
-    dw_ps_5 = nl.ndarray((128, 1, 3, 128), dtype=nl.float32, buffer=nl.psum, name="dw_ps_5")
-    dw_ps_6 = nl.ndarray((128, 1, 3, 128), dtype=nl.float32, buffer=nl.psum, name="dw_ps_6")
-    dw_ps_7 = nl.ndarray((128, 1, 3, 128), dtype=nl.float32, buffer=nl.psum, name="dw_ps_7")
-    # dw_ps_4: dw of taps d 1, h 0 to 2, w 1, channels 0 to 127 on partitions, 0 to 127 along columns
+    dw_ps_4 = nl.ndarray((128, 3, 1, 128), dtype=nl.float32, buffer=nl.psum, name="dw_ps_4")
+    dw_ps_5 = nl.ndarray((128, 3, 1, 128), dtype=nl.float32, buffer=nl.psum, name="dw_ps_5")
+    dw_ps_6 = nl.ndarray((128, 3, 1, 128), dtype=nl.float32, buffer=nl.psum, name="dw_ps_6")
+    dw_ps_7 = nl.ndarray((128, 3, 1, 128), dtype=nl.float32, buffer=nl.psum, name="dw_ps_7")
+    # dw_ps_4: dw of taps d 1, h 1, w 0 to 2, channels 0 to 127 on partitions, 0 to 127 along columns
     nisa.nc_matmul(
         dst=dw_ps_4,
         stationary=stat_t_0[0:32, 0, 0, 0, 0:128],
-        moving=mov_t_0[0:32, 1:2, 1, 0:3, 0:128],
+        moving=mov_t_0[0:32, 0:3, 1, 1:2, 0:128],
         accumulate=False,
     )
     nisa.nc_transpose(dst=w_ps_0[0:128, 7, 0:128], data=w_nat_0[0:128, 7, 0:128], engine=nisa.engine.tensor)
-    # dw_ps_5: dw of taps d 1, h 0 to 2, w 2, channels 0 to 127 on partitions, 0 to 127 along columns
+    # dw_ps_5: dw of taps d 1, h 2, w 0 to 2, channels 0 to 127 on partitions, 0 to 127 along columns
     nisa.nc_matmul(
         dst=dw_ps_5,
         stationary=stat_t_0[0:32, 0, 0, 0, 0:128],
-        moving=mov_t_0[0:32, 2:3, 1, 0:3, 0:128],
+        moving=mov_t_0[0:32, 0:3, 1, 2:3, 0:128],
         accumulate=False,
     )
     nisa.tensor_copy(dst=w_turned_0[0:128, 0:8, 0:128], src=w_ps_0, engine=nisa.engine.vector)
     w_ps_1 = nl.ndarray((128, 8, 128), dtype=nl.bfloat16, buffer=nl.psum, name="w_ps_1")
     nisa.nc_transpose(dst=w_ps_1[0:128, 0, 0:128], data=w_nat_0[0:128, 8, 0:128], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_1[0:128, 1, 0:128], data=w_nat_0[0:128, 9, 0:128], engine=nisa.engine.tensor)
-    # dw_ps_6: dw of taps d 2, h 0 to 2, w 0, channels 0 to 127 on partitions, 0 to 127 along columns
+    # dw_ps_6: dw of taps d 2, h 0, w 0 to 2, channels 0 to 127 on partitions, 0 to 127 along columns
     nisa.nc_matmul(
         dst=dw_ps_6,
         stationary=stat_t_0[0:32, 0, 0, 0, 0:128],
-        moving=mov_t_0[0:32, 0:1, 2, 0:3, 0:128],
+        moving=mov_t_0[0:32, 0:3, 2, 0:1, 0:128],
         accumulate=False,
     )
     nisa.nc_transpose(dst=w_ps_1[0:128, 2, 0:128], data=w_nat_0[0:128, 10, 0:128], engine=nisa.engine.tensor)
-    # dw_ps_7: dw of taps d 2, h 0 to 2, w 1, channels 0 to 127 on partitions, 0 to 127 along columns
+    # dw_ps_7: dw of taps d 2, h 1, w 0 to 2, channels 0 to 127 on partitions, 0 to 127 along columns
     nisa.nc_matmul(
         dst=dw_ps_7,
         stationary=stat_t_0[0:32, 0, 0, 0, 0:128],
-        moving=mov_t_0[0:32, 1:2, 2, 0:3, 0:128],
+        moving=mov_t_0[0:32, 0:3, 2, 1:2, 0:128],
         accumulate=False,
     )
     nisa.nc_transpose(dst=w_ps_1[0:128, 3, 0:128], data=w_nat_0[0:128, 11, 0:128], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_1[0:128, 4, 0:128], data=w_nat_0[0:128, 12, 0:128], engine=nisa.engine.tensor)
     dw_out_4 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_4")
     nisa.tensor_copy(
-        dst=dw_out_4.ap(pattern=[[384, 128], [128, 1], [128, 3], [1, 128]], offset=0),
+        dst=dw_out_4.ap(pattern=[[384, 128], [128, 3], [384, 1], [1, 128]], offset=0),
         src=dw_ps_4,
         engine=nisa.engine.scalar,
     )
     dw_out_5 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_5")
     nisa.tensor_copy(
-        dst=dw_out_5.ap(pattern=[[384, 128], [128, 1], [128, 3], [1, 128]], offset=0),
+        dst=dw_out_5.ap(pattern=[[384, 128], [128, 3], [384, 1], [1, 128]], offset=0),
         src=dw_ps_5,
-        engine=nisa.engine.vector,
+        engine=nisa.engine.scalar,
     )
     dw_out_6 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_6")
     nisa.tensor_copy(
-        dst=dw_out_6.ap(pattern=[[384, 128], [128, 1], [128, 3], [1, 128]], offset=0),
+        dst=dw_out_6.ap(pattern=[[384, 128], [128, 3], [384, 1], [1, 128]], offset=0),
         src=dw_ps_6,
-        engine=nisa.engine.scalar,
+        engine=nisa.engine.vector,
     )
     dw_out_7 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_7")
     nisa.tensor_copy(
-        dst=dw_out_7.ap(pattern=[[384, 128], [128, 1], [128, 3], [1, 128]], offset=0),
+        dst=dw_out_7.ap(pattern=[[384, 128], [128, 3], [384, 1], [1, 128]], offset=0),
         src=dw_ps_7,
-        engine=nisa.engine.vector,
+        engine=nisa.engine.scalar,
     )
     dw_out_0_view = dw_out_0.reshape((128, 384))
     t_ps_8 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_8")
@@ -419,10 +418,8 @@ def conv3d_n1_ci128_co256_i4x7x7_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     nisa.nc_transpose(dst=w_ps_1[0:128, 5, 0:128], data=w_nat_0[0:128, 13, 0:128], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_8[0:128, 2, 0:128], data=dw_out_0_view[0:128, 256:384], engine=nisa.engine.tensor)
     dw_turned_0 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_turned_0")
-    nisa.tensor_copy(dst=dw_turned_0, src=t_ps_8, engine=nisa.engine.scalar)
-    nisa.dma_copy(dst=dw[0, 0, 0, 0:128, 0:128], src=dw_turned_0[0:128, 0, 0:128])
-    nisa.dma_copy(dst=dw[0, 1, 0, 0:128, 0:128], src=dw_turned_0[0:128, 1, 0:128])
-    nisa.dma_copy(dst=dw[0, 2, 0, 0:128, 0:128], src=dw_turned_0[0:128, 2, 0:128])
+    nisa.tensor_copy(dst=dw_turned_0, src=t_ps_8, engine=nisa.engine.vector)
+    nisa.dma_copy(dst=dw.ap(pattern=[[256, 128], [32768, 3], [1, 128]], offset=0), src=dw_turned_0)
     dw_out_1_view = dw_out_1.reshape((128, 384))
     t_ps_9 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_9")
     nisa.nc_transpose(dst=t_ps_9[0:128, 0, 0:128], data=dw_out_1_view[0:128, 0:128], engine=nisa.engine.tensor)
@@ -432,22 +429,18 @@ def conv3d_n1_ci128_co256_i4x7x7_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     nisa.nc_transpose(dst=w_ps_1[0:128, 7, 0:128], data=w_nat_0[0:128, 15, 0:128], engine=nisa.engine.tensor)
     dw_turned_1 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_turned_1")
     nisa.tensor_copy(dst=dw_turned_1, src=t_ps_9, engine=nisa.engine.vector)
-    nisa.dma_copy(dst=dw[0, 0, 1, 0:128, 0:128], src=dw_turned_1[0:128, 0, 0:128])
-    nisa.dma_copy(dst=dw[0, 1, 1, 0:128, 0:128], src=dw_turned_1[0:128, 1, 0:128])
-    nisa.dma_copy(dst=dw[0, 2, 1, 0:128, 0:128], src=dw_turned_1[0:128, 2, 0:128])
+    nisa.dma_copy(dst=dw.ap(pattern=[[256, 128], [32768, 3], [1, 128]], offset=98304), src=dw_turned_1)
     dw_out_2_view = dw_out_2.reshape((128, 384))
     t_ps_10 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_10")
     nisa.nc_transpose(dst=t_ps_10[0:128, 0, 0:128], data=dw_out_2_view[0:128, 0:128], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_10[0:128, 1, 0:128], data=dw_out_2_view[0:128, 128:256], engine=nisa.engine.tensor)
-    nisa.tensor_copy(dst=w_turned_0[0:128, 8:16, 0:128], src=w_ps_1, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=w_turned_0[0:128, 8:16, 0:128], src=w_ps_1, engine=nisa.engine.vector)
     w_ps_2 = nl.ndarray((128, 8, 128), dtype=nl.bfloat16, buffer=nl.psum, name="w_ps_2")
     nisa.nc_transpose(dst=w_ps_2[0:128, 0, 0:128], data=w_nat_0[0:128, 16, 0:128], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_10[0:128, 2, 0:128], data=dw_out_2_view[0:128, 256:384], engine=nisa.engine.tensor)
     dw_turned_2 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_turned_2")
-    nisa.tensor_copy(dst=dw_turned_2, src=t_ps_10, engine=nisa.engine.vector)
-    nisa.dma_copy(dst=dw[0, 0, 2, 0:128, 0:128], src=dw_turned_2[0:128, 0, 0:128])
-    nisa.dma_copy(dst=dw[0, 1, 2, 0:128, 0:128], src=dw_turned_2[0:128, 1, 0:128])
-    nisa.dma_copy(dst=dw[0, 2, 2, 0:128, 0:128], src=dw_turned_2[0:128, 2, 0:128])
+    nisa.tensor_copy(dst=dw_turned_2, src=t_ps_10, engine=nisa.engine.scalar)
+    nisa.dma_copy(dst=dw.ap(pattern=[[256, 128], [32768, 3], [1, 128]], offset=196608), src=dw_turned_2)
     dw_out_3_view = dw_out_3.reshape((128, 384))
     t_ps_11 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_11")
     nisa.nc_transpose(dst=t_ps_11[0:128, 0, 0:128], data=dw_out_3_view[0:128, 0:128], engine=nisa.engine.tensor)
@@ -457,43 +450,41 @@ def conv3d_n1_ci128_co256_i4x7x7_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     nisa.nc_transpose(dst=w_ps_2[0:128, 2, 0:128], data=w_nat_0[0:128, 18, 0:128], engine=nisa.engine.tensor)
     dw_turned_3 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_turned_3")
     nisa.tensor_copy(dst=dw_turned_3, src=t_ps_11, engine=nisa.engine.scalar)
-    nisa.dma_copy(dst=dw[1, 0, 0, 0:128, 0:128], src=dw_turned_3[0:128, 0, 0:128])
-    nisa.dma_copy(dst=dw[1, 1, 0, 0:128, 0:128], src=dw_turned_3[0:128, 1, 0:128])
-    nisa.dma_copy(dst=dw[1, 2, 0, 0:128, 0:128], src=dw_turned_3[0:128, 2, 0:128])
-    dw_ps_8 = nl.ndarray((128, 1, 3, 128), dtype=nl.float32, buffer=nl.psum, name="dw_ps_8")
-    dw_ps_9 = nl.ndarray((128, 1, 3, 128), dtype=nl.float32, buffer=nl.psum, name="dw_ps_9")
-    dw_ps_10 = nl.ndarray((128, 1, 3, 128), dtype=nl.float32, buffer=nl.psum, name="dw_ps_10")
-    dw_ps_11 = nl.ndarray((128, 1, 3, 128), dtype=nl.float32, buffer=nl.psum, name="dw_ps_11")
-    # dw_ps_8: dw of taps d 2, h 0 to 2, w 2, channels 0 to 127 on partitions, 0 to 127 along columns
+    nisa.dma_copy(dst=dw.ap(pattern=[[256, 128], [32768, 3], [1, 128]], offset=294912), src=dw_turned_3)
+    dw_ps_8 = nl.ndarray((128, 3, 1, 128), dtype=nl.float32, buffer=nl.psum, name="dw_ps_8")
+    dw_ps_9 = nl.ndarray((128, 3, 1, 128), dtype=nl.float32, buffer=nl.psum, name="dw_ps_9")
+    dw_ps_10 = nl.ndarray((128, 3, 1, 128), dtype=nl.float32, buffer=nl.psum, name="dw_ps_10")
+    dw_ps_11 = nl.ndarray((128, 3, 1, 128), dtype=nl.float32, buffer=nl.psum, name="dw_ps_11")
+    # dw_ps_8: dw of taps d 2, h 2, w 0 to 2, channels 0 to 127 on partitions, 0 to 127 along columns
     nisa.nc_matmul(
         dst=dw_ps_8,
         stationary=stat_t_0[0:32, 0, 0, 0, 0:128],
-        moving=mov_t_0[0:32, 2:3, 2, 0:3, 0:128],
+        moving=mov_t_0[0:32, 0:3, 2, 2:3, 0:128],
         accumulate=False,
     )
     nisa.nc_transpose(dst=w_ps_2[0:128, 3, 0:128], data=w_nat_0[0:128, 19, 0:128], engine=nisa.engine.tensor)
-    # dw_ps_9: dw of taps d 0, h 0 to 2, w 0, channels 128 to 255 on partitions, 0 to 127 along columns
+    # dw_ps_9: dw of taps d 0, h 0, w 0 to 2, channels 128 to 255 on partitions, 0 to 127 along columns
     nisa.nc_matmul(
         dst=dw_ps_9,
         stationary=stat_t_0[0:32, 0, 0, 0, 128:256],
-        moving=mov_t_0[0:32, 0:1, 0, 0:3, 0:128],
+        moving=mov_t_0[0:32, 0:3, 0, 0:1, 0:128],
         accumulate=False,
     )
     nisa.nc_transpose(dst=w_ps_2[0:128, 4, 0:128], data=w_nat_0[0:128, 20, 0:128], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_2[0:128, 5, 0:128], data=w_nat_0[0:128, 21, 0:128], engine=nisa.engine.tensor)
-    # dw_ps_10: dw of taps d 0, h 0 to 2, w 1, channels 128 to 255 on partitions, 0 to 127 along columns
+    # dw_ps_10: dw of taps d 0, h 1, w 0 to 2, channels 128 to 255 on partitions, 0 to 127 along columns
     nisa.nc_matmul(
         dst=dw_ps_10,
         stationary=stat_t_0[0:32, 0, 0, 0, 128:256],
-        moving=mov_t_0[0:32, 1:2, 0, 0:3, 0:128],
+        moving=mov_t_0[0:32, 0:3, 0, 1:2, 0:128],
         accumulate=False,
     )
     nisa.nc_transpose(dst=w_ps_2[0:128, 6, 0:128], data=w_nat_0[0:128, 22, 0:128], engine=nisa.engine.tensor)
-    # dw_ps_11: dw of taps d 0, h 0 to 2, w 2, channels 128 to 255 on partitions, 0 to 127 along columns
+    # dw_ps_11: dw of taps d 0, h 2, w 0 to 2, channels 128 to 255 on partitions, 0 to 127 along columns
     nisa.nc_matmul(
         dst=dw_ps_11,
         stationary=stat_t_0[0:32, 0, 0, 0, 128:256],
-        moving=mov_t_0[0:32, 2:3, 0, 0:3, 0:128],
+        moving=mov_t_0[0:32, 0:3, 0, 2:3, 0:128],
         accumulate=False,
     )
     nisa.nc_transpose(dst=w_ps_2[0:128, 7, 0:128], data=w_nat_0[0:128, 23, 0:128], engine=nisa.engine.tensor)
@@ -503,27 +494,27 @@ def conv3d_n1_ci128_co256_i4x7x7_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     nisa.nc_transpose(dst=w_ps_3[0:128, 0, 0:128], data=w_nat_0[0:128, 0, 128:256], engine=nisa.engine.tensor)
     dw_out_8 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_8")
     nisa.tensor_copy(
-        dst=dw_out_8.ap(pattern=[[384, 128], [128, 1], [128, 3], [1, 128]], offset=0),
+        dst=dw_out_8.ap(pattern=[[384, 128], [128, 3], [384, 1], [1, 128]], offset=0),
         src=dw_ps_8,
-        engine=nisa.engine.vector,
+        engine=nisa.engine.scalar,
     )
     dw_out_9 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_9")
     nisa.tensor_copy(
-        dst=dw_out_9.ap(pattern=[[384, 128], [128, 1], [128, 3], [1, 128]], offset=0),
+        dst=dw_out_9.ap(pattern=[[384, 128], [128, 3], [384, 1], [1, 128]], offset=0),
         src=dw_ps_9,
         engine=nisa.engine.scalar,
     )
     dw_out_10 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_10")
     nisa.tensor_copy(
-        dst=dw_out_10.ap(pattern=[[384, 128], [128, 1], [128, 3], [1, 128]], offset=0),
+        dst=dw_out_10.ap(pattern=[[384, 128], [128, 3], [384, 1], [1, 128]], offset=0),
         src=dw_ps_10,
-        engine=nisa.engine.scalar,
+        engine=nisa.engine.vector,
     )
     dw_out_11 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_11")
     nisa.tensor_copy(
-        dst=dw_out_11.ap(pattern=[[384, 128], [128, 1], [128, 3], [1, 128]], offset=0),
+        dst=dw_out_11.ap(pattern=[[384, 128], [128, 3], [384, 1], [1, 128]], offset=0),
         src=dw_ps_11,
-        engine=nisa.engine.vector,
+        engine=nisa.engine.scalar,
     )
     dw_out_4_view = dw_out_4.reshape((128, 384))
     t_ps_12 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_12")
@@ -533,9 +524,7 @@ def conv3d_n1_ci128_co256_i4x7x7_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     nisa.nc_transpose(dst=t_ps_12[0:128, 2, 0:128], data=dw_out_4_view[0:128, 256:384], engine=nisa.engine.tensor)
     dw_turned_4 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_turned_4")
     nisa.tensor_copy(dst=dw_turned_4, src=t_ps_12, engine=nisa.engine.vector)
-    nisa.dma_copy(dst=dw[1, 0, 1, 0:128, 0:128], src=dw_turned_4[0:128, 0, 0:128])
-    nisa.dma_copy(dst=dw[1, 1, 1, 0:128, 0:128], src=dw_turned_4[0:128, 1, 0:128])
-    nisa.dma_copy(dst=dw[1, 2, 1, 0:128, 0:128], src=dw_turned_4[0:128, 2, 0:128])
+    nisa.dma_copy(dst=dw.ap(pattern=[[256, 128], [32768, 3], [1, 128]], offset=393216), src=dw_turned_4)
     dw_out_5_view = dw_out_5.reshape((128, 384))
     t_ps_13 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_13")
     nisa.nc_transpose(dst=t_ps_13[0:128, 0, 0:128], data=dw_out_5_view[0:128, 0:128], engine=nisa.engine.tensor)
@@ -544,10 +533,8 @@ def conv3d_n1_ci128_co256_i4x7x7_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     nisa.nc_transpose(dst=t_ps_13[0:128, 2, 0:128], data=dw_out_5_view[0:128, 256:384], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_3[0:128, 3, 0:128], data=w_nat_0[0:128, 3, 128:256], engine=nisa.engine.tensor)
     dw_turned_5 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_turned_5")
-    nisa.tensor_copy(dst=dw_turned_5, src=t_ps_13, engine=nisa.engine.scalar)
-    nisa.dma_copy(dst=dw[1, 0, 2, 0:128, 0:128], src=dw_turned_5[0:128, 0, 0:128])
-    nisa.dma_copy(dst=dw[1, 1, 2, 0:128, 0:128], src=dw_turned_5[0:128, 1, 0:128])
-    nisa.dma_copy(dst=dw[1, 2, 2, 0:128, 0:128], src=dw_turned_5[0:128, 2, 0:128])
+    nisa.tensor_copy(dst=dw_turned_5, src=t_ps_13, engine=nisa.engine.vector)
+    nisa.dma_copy(dst=dw.ap(pattern=[[256, 128], [32768, 3], [1, 128]], offset=491520), src=dw_turned_5)
     dw_out_6_view = dw_out_6.reshape((128, 384))
     t_ps_14 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_14")
     nisa.nc_transpose(dst=t_ps_14[0:128, 0, 0:128], data=dw_out_6_view[0:128, 0:128], engine=nisa.engine.tensor)
@@ -555,10 +542,8 @@ def conv3d_n1_ci128_co256_i4x7x7_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     nisa.nc_transpose(dst=w_ps_3[0:128, 4, 0:128], data=w_nat_0[0:128, 4, 128:256], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_14[0:128, 2, 0:128], data=dw_out_6_view[0:128, 256:384], engine=nisa.engine.tensor)
     dw_turned_6 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_turned_6")
-    nisa.tensor_copy(dst=dw_turned_6, src=t_ps_14, engine=nisa.engine.vector)
-    nisa.dma_copy(dst=dw[2, 0, 0, 0:128, 0:128], src=dw_turned_6[0:128, 0, 0:128])
-    nisa.dma_copy(dst=dw[2, 1, 0, 0:128, 0:128], src=dw_turned_6[0:128, 1, 0:128])
-    nisa.dma_copy(dst=dw[2, 2, 0, 0:128, 0:128], src=dw_turned_6[0:128, 2, 0:128])
+    nisa.tensor_copy(dst=dw_turned_6, src=t_ps_14, engine=nisa.engine.scalar)
+    nisa.dma_copy(dst=dw.ap(pattern=[[256, 128], [32768, 3], [1, 128]], offset=589824), src=dw_turned_6)
     dw_out_7_view = dw_out_7.reshape((128, 384))
     t_ps_15 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_15")
     nisa.nc_transpose(dst=t_ps_15[0:128, 0, 0:128], data=dw_out_7_view[0:128, 0:128], engine=nisa.engine.tensor)
@@ -567,73 +552,71 @@ def conv3d_n1_ci128_co256_i4x7x7_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     nisa.nc_transpose(dst=t_ps_15[0:128, 2, 0:128], data=dw_out_7_view[0:128, 256:384], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_3[0:128, 6, 0:128], data=w_nat_0[0:128, 6, 128:256], engine=nisa.engine.tensor)
     dw_turned_7 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_turned_7")
-    nisa.tensor_copy(dst=dw_turned_7, src=t_ps_15, engine=nisa.engine.scalar)
-    nisa.dma_copy(dst=dw[2, 0, 1, 0:128, 0:128], src=dw_turned_7[0:128, 0, 0:128])
-    nisa.dma_copy(dst=dw[2, 1, 1, 0:128, 0:128], src=dw_turned_7[0:128, 1, 0:128])
-    nisa.dma_copy(dst=dw[2, 2, 1, 0:128, 0:128], src=dw_turned_7[0:128, 2, 0:128])
-    dw_ps_12 = nl.ndarray((128, 1, 3, 128), dtype=nl.float32, buffer=nl.psum, name="dw_ps_12")
-    dw_ps_13 = nl.ndarray((128, 1, 3, 128), dtype=nl.float32, buffer=nl.psum, name="dw_ps_13")
-    dw_ps_14 = nl.ndarray((128, 1, 3, 128), dtype=nl.float32, buffer=nl.psum, name="dw_ps_14")
-    dw_ps_15 = nl.ndarray((128, 1, 3, 128), dtype=nl.float32, buffer=nl.psum, name="dw_ps_15")
-    # dw_ps_12: dw of taps d 1, h 0 to 2, w 0, channels 128 to 255 on partitions, 0 to 127 along columns
+    nisa.tensor_copy(dst=dw_turned_7, src=t_ps_15, engine=nisa.engine.vector)
+    nisa.dma_copy(dst=dw.ap(pattern=[[256, 128], [32768, 3], [1, 128]], offset=688128), src=dw_turned_7)
+    dw_ps_12 = nl.ndarray((128, 3, 1, 128), dtype=nl.float32, buffer=nl.psum, name="dw_ps_12")
+    dw_ps_13 = nl.ndarray((128, 3, 1, 128), dtype=nl.float32, buffer=nl.psum, name="dw_ps_13")
+    dw_ps_14 = nl.ndarray((128, 3, 1, 128), dtype=nl.float32, buffer=nl.psum, name="dw_ps_14")
+    dw_ps_15 = nl.ndarray((128, 3, 1, 128), dtype=nl.float32, buffer=nl.psum, name="dw_ps_15")
+    # dw_ps_12: dw of taps d 1, h 0, w 0 to 2, channels 128 to 255 on partitions, 0 to 127 along columns
     nisa.nc_matmul(
         dst=dw_ps_12,
         stationary=stat_t_0[0:32, 0, 0, 0, 128:256],
-        moving=mov_t_0[0:32, 0:1, 1, 0:3, 0:128],
+        moving=mov_t_0[0:32, 0:3, 1, 0:1, 0:128],
         accumulate=False,
     )
     nisa.nc_transpose(dst=w_ps_3[0:128, 7, 0:128], data=w_nat_0[0:128, 7, 128:256], engine=nisa.engine.tensor)
-    # dw_ps_13: dw of taps d 1, h 0 to 2, w 1, channels 128 to 255 on partitions, 0 to 127 along columns
+    # dw_ps_13: dw of taps d 1, h 1, w 0 to 2, channels 128 to 255 on partitions, 0 to 127 along columns
     nisa.nc_matmul(
         dst=dw_ps_13,
         stationary=stat_t_0[0:32, 0, 0, 0, 128:256],
-        moving=mov_t_0[0:32, 1:2, 1, 0:3, 0:128],
+        moving=mov_t_0[0:32, 0:3, 1, 1:2, 0:128],
         accumulate=False,
     )
-    nisa.tensor_copy(dst=w_turned_1[0:128, 0:8, 0:128], src=w_ps_3, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=w_turned_1[0:128, 0:8, 0:128], src=w_ps_3, engine=nisa.engine.vector)
     w_ps_4 = nl.ndarray((128, 8, 128), dtype=nl.bfloat16, buffer=nl.psum, name="w_ps_4")
     nisa.nc_transpose(dst=w_ps_4[0:128, 0, 0:128], data=w_nat_0[0:128, 8, 128:256], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_4[0:128, 1, 0:128], data=w_nat_0[0:128, 9, 128:256], engine=nisa.engine.tensor)
-    # dw_ps_14: dw of taps d 1, h 0 to 2, w 2, channels 128 to 255 on partitions, 0 to 127 along columns
+    # dw_ps_14: dw of taps d 1, h 2, w 0 to 2, channels 128 to 255 on partitions, 0 to 127 along columns
     nisa.nc_matmul(
         dst=dw_ps_14,
         stationary=stat_t_0[0:32, 0, 0, 0, 128:256],
-        moving=mov_t_0[0:32, 2:3, 1, 0:3, 0:128],
+        moving=mov_t_0[0:32, 0:3, 1, 2:3, 0:128],
         accumulate=False,
     )
     nisa.nc_transpose(dst=w_ps_4[0:128, 2, 0:128], data=w_nat_0[0:128, 10, 128:256], engine=nisa.engine.tensor)
-    # dw_ps_15: dw of taps d 2, h 0 to 2, w 0, channels 128 to 255 on partitions, 0 to 127 along columns
+    # dw_ps_15: dw of taps d 2, h 0, w 0 to 2, channels 128 to 255 on partitions, 0 to 127 along columns
     nisa.nc_matmul(
         dst=dw_ps_15,
         stationary=stat_t_0[0:32, 0, 0, 0, 128:256],
-        moving=mov_t_0[0:32, 0:1, 2, 0:3, 0:128],
+        moving=mov_t_0[0:32, 0:3, 2, 0:1, 0:128],
         accumulate=False,
     )
     nisa.nc_transpose(dst=w_ps_4[0:128, 3, 0:128], data=w_nat_0[0:128, 11, 128:256], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_4[0:128, 4, 0:128], data=w_nat_0[0:128, 12, 128:256], engine=nisa.engine.tensor)
     dw_out_12 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_12")
     nisa.tensor_copy(
-        dst=dw_out_12.ap(pattern=[[384, 128], [128, 1], [128, 3], [1, 128]], offset=0),
+        dst=dw_out_12.ap(pattern=[[384, 128], [128, 3], [384, 1], [1, 128]], offset=0),
         src=dw_ps_12,
-        engine=nisa.engine.vector,
+        engine=nisa.engine.scalar,
     )
     dw_out_13 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_13")
     nisa.tensor_copy(
-        dst=dw_out_13.ap(pattern=[[384, 128], [128, 1], [128, 3], [1, 128]], offset=0),
+        dst=dw_out_13.ap(pattern=[[384, 128], [128, 3], [384, 1], [1, 128]], offset=0),
         src=dw_ps_13,
-        engine=nisa.engine.scalar,
+        engine=nisa.engine.vector,
     )
     dw_out_14 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_14")
     nisa.tensor_copy(
-        dst=dw_out_14.ap(pattern=[[384, 128], [128, 1], [128, 3], [1, 128]], offset=0),
+        dst=dw_out_14.ap(pattern=[[384, 128], [128, 3], [384, 1], [1, 128]], offset=0),
         src=dw_ps_14,
-        engine=nisa.engine.vector,
+        engine=nisa.engine.scalar,
     )
     dw_out_15 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_15")
     nisa.tensor_copy(
-        dst=dw_out_15.ap(pattern=[[384, 128], [128, 1], [128, 3], [1, 128]], offset=0),
+        dst=dw_out_15.ap(pattern=[[384, 128], [128, 3], [384, 1], [1, 128]], offset=0),
         src=dw_ps_15,
-        engine=nisa.engine.scalar,
+        engine=nisa.engine.vector,
     )
     dw_out_8_view = dw_out_8.reshape((128, 384))
     t_ps_16 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_16")
@@ -642,10 +625,8 @@ def conv3d_n1_ci128_co256_i4x7x7_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     nisa.nc_transpose(dst=w_ps_4[0:128, 5, 0:128], data=w_nat_0[0:128, 13, 128:256], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_16[0:128, 2, 0:128], data=dw_out_8_view[0:128, 256:384], engine=nisa.engine.tensor)
     dw_turned_8 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_turned_8")
-    nisa.tensor_copy(dst=dw_turned_8, src=t_ps_16, engine=nisa.engine.vector)
-    nisa.dma_copy(dst=dw[2, 0, 2, 0:128, 0:128], src=dw_turned_8[0:128, 0, 0:128])
-    nisa.dma_copy(dst=dw[2, 1, 2, 0:128, 0:128], src=dw_turned_8[0:128, 1, 0:128])
-    nisa.dma_copy(dst=dw[2, 2, 2, 0:128, 0:128], src=dw_turned_8[0:128, 2, 0:128])
+    nisa.tensor_copy(dst=dw_turned_8, src=t_ps_16, engine=nisa.engine.scalar)
+    nisa.dma_copy(dst=dw.ap(pattern=[[256, 128], [32768, 3], [1, 128]], offset=786432), src=dw_turned_8)
     dw_out_9_view = dw_out_9.reshape((128, 384))
     t_ps_17 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_17")
     nisa.nc_transpose(dst=t_ps_17[0:128, 0, 0:128], data=dw_out_9_view[0:128, 0:128], engine=nisa.engine.tensor)
@@ -654,10 +635,8 @@ def conv3d_n1_ci128_co256_i4x7x7_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     nisa.nc_transpose(dst=t_ps_17[0:128, 2, 0:128], data=dw_out_9_view[0:128, 256:384], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_4[0:128, 7, 0:128], data=w_nat_0[0:128, 15, 128:256], engine=nisa.engine.tensor)
     dw_turned_9 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_turned_9")
-    nisa.tensor_copy(dst=dw_turned_9, src=t_ps_17, engine=nisa.engine.scalar)
-    nisa.dma_copy(dst=dw[0, 0, 0, 0:128, 128:256], src=dw_turned_9[0:128, 0, 0:128])
-    nisa.dma_copy(dst=dw[0, 1, 0, 0:128, 128:256], src=dw_turned_9[0:128, 1, 0:128])
-    nisa.dma_copy(dst=dw[0, 2, 0, 0:128, 128:256], src=dw_turned_9[0:128, 2, 0:128])
+    nisa.tensor_copy(dst=dw_turned_9, src=t_ps_17, engine=nisa.engine.vector)
+    nisa.dma_copy(dst=dw.ap(pattern=[[256, 128], [32768, 3], [1, 128]], offset=128), src=dw_turned_9)
     dw_out_10_view = dw_out_10.reshape((128, 384))
     t_ps_18 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_18")
     nisa.nc_transpose(dst=t_ps_18[0:128, 0, 0:128], data=dw_out_10_view[0:128, 0:128], engine=nisa.engine.tensor)
@@ -667,10 +646,8 @@ def conv3d_n1_ci128_co256_i4x7x7_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     nisa.nc_transpose(dst=w_ps_5[0:128, 0, 0:128], data=w_nat_0[0:128, 16, 128:256], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_18[0:128, 2, 0:128], data=dw_out_10_view[0:128, 256:384], engine=nisa.engine.tensor)
     dw_turned_10 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_turned_10")
-    nisa.tensor_copy(dst=dw_turned_10, src=t_ps_18, engine=nisa.engine.vector)
-    nisa.dma_copy(dst=dw[0, 0, 1, 0:128, 128:256], src=dw_turned_10[0:128, 0, 0:128])
-    nisa.dma_copy(dst=dw[0, 1, 1, 0:128, 128:256], src=dw_turned_10[0:128, 1, 0:128])
-    nisa.dma_copy(dst=dw[0, 2, 1, 0:128, 128:256], src=dw_turned_10[0:128, 2, 0:128])
+    nisa.tensor_copy(dst=dw_turned_10, src=t_ps_18, engine=nisa.engine.scalar)
+    nisa.dma_copy(dst=dw.ap(pattern=[[256, 128], [32768, 3], [1, 128]], offset=98432), src=dw_turned_10)
     dw_out_11_view = dw_out_11.reshape((128, 384))
     t_ps_19 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_19")
     nisa.nc_transpose(dst=t_ps_19[0:128, 0, 0:128], data=dw_out_11_view[0:128, 0:128], engine=nisa.engine.tensor)
@@ -679,40 +656,38 @@ def conv3d_n1_ci128_co256_i4x7x7_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     nisa.nc_transpose(dst=t_ps_19[0:128, 2, 0:128], data=dw_out_11_view[0:128, 256:384], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_5[0:128, 2, 0:128], data=w_nat_0[0:128, 18, 128:256], engine=nisa.engine.tensor)
     dw_turned_11 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_turned_11")
-    nisa.tensor_copy(dst=dw_turned_11, src=t_ps_19, engine=nisa.engine.vector)
-    nisa.dma_copy(dst=dw[0, 0, 2, 0:128, 128:256], src=dw_turned_11[0:128, 0, 0:128])
-    nisa.dma_copy(dst=dw[0, 1, 2, 0:128, 128:256], src=dw_turned_11[0:128, 1, 0:128])
-    nisa.dma_copy(dst=dw[0, 2, 2, 0:128, 128:256], src=dw_turned_11[0:128, 2, 0:128])
-    dw_ps_16 = nl.ndarray((128, 1, 3, 128), dtype=nl.float32, buffer=nl.psum, name="dw_ps_16")
-    dw_ps_17 = nl.ndarray((128, 1, 3, 128), dtype=nl.float32, buffer=nl.psum, name="dw_ps_17")
-    # dw_ps_16: dw of taps d 2, h 0 to 2, w 1, channels 128 to 255 on partitions, 0 to 127 along columns
+    nisa.tensor_copy(dst=dw_turned_11, src=t_ps_19, engine=nisa.engine.scalar)
+    nisa.dma_copy(dst=dw.ap(pattern=[[256, 128], [32768, 3], [1, 128]], offset=196736), src=dw_turned_11)
+    dw_ps_16 = nl.ndarray((128, 3, 1, 128), dtype=nl.float32, buffer=nl.psum, name="dw_ps_16")
+    dw_ps_17 = nl.ndarray((128, 3, 1, 128), dtype=nl.float32, buffer=nl.psum, name="dw_ps_17")
+    # dw_ps_16: dw of taps d 2, h 1, w 0 to 2, channels 128 to 255 on partitions, 0 to 127 along columns
     nisa.nc_matmul(
         dst=dw_ps_16,
         stationary=stat_t_0[0:32, 0, 0, 0, 128:256],
-        moving=mov_t_0[0:32, 1:2, 2, 0:3, 0:128],
+        moving=mov_t_0[0:32, 0:3, 2, 1:2, 0:128],
         accumulate=False,
     )
     nisa.nc_transpose(dst=w_ps_5[0:128, 3, 0:128], data=w_nat_0[0:128, 19, 128:256], engine=nisa.engine.tensor)
-    # dw_ps_17: dw of taps d 2, h 0 to 2, w 2, channels 128 to 255 on partitions, 0 to 127 along columns
+    # dw_ps_17: dw of taps d 2, h 2, w 0 to 2, channels 128 to 255 on partitions, 0 to 127 along columns
     nisa.nc_matmul(
         dst=dw_ps_17,
         stationary=stat_t_0[0:32, 0, 0, 0, 128:256],
-        moving=mov_t_0[0:32, 2:3, 2, 0:3, 0:128],
+        moving=mov_t_0[0:32, 0:3, 2, 2:3, 0:128],
         accumulate=False,
     )
     nisa.nc_transpose(dst=w_ps_5[0:128, 4, 0:128], data=w_nat_0[0:128, 20, 128:256], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_5[0:128, 5, 0:128], data=w_nat_0[0:128, 21, 128:256], engine=nisa.engine.tensor)
     dw_out_16 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_16")
     nisa.tensor_copy(
-        dst=dw_out_16.ap(pattern=[[384, 128], [128, 1], [128, 3], [1, 128]], offset=0),
+        dst=dw_out_16.ap(pattern=[[384, 128], [128, 3], [384, 1], [1, 128]], offset=0),
         src=dw_ps_16,
         engine=nisa.engine.scalar,
     )
     dw_out_17 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_17")
     nisa.tensor_copy(
-        dst=dw_out_17.ap(pattern=[[384, 128], [128, 1], [128, 3], [1, 128]], offset=0),
+        dst=dw_out_17.ap(pattern=[[384, 128], [128, 3], [384, 1], [1, 128]], offset=0),
         src=dw_ps_17,
-        engine=nisa.engine.scalar,
+        engine=nisa.engine.vector,
     )
     dw_out_12_view = dw_out_12.reshape((128, 384))
     t_ps_20 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_20")
@@ -722,9 +697,7 @@ def conv3d_n1_ci128_co256_i4x7x7_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     nisa.nc_transpose(dst=t_ps_20[0:128, 2, 0:128], data=dw_out_12_view[0:128, 256:384], engine=nisa.engine.tensor)
     dw_turned_12 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_turned_12")
     nisa.tensor_copy(dst=dw_turned_12, src=t_ps_20, engine=nisa.engine.vector)
-    nisa.dma_copy(dst=dw[1, 0, 0, 0:128, 128:256], src=dw_turned_12[0:128, 0, 0:128])
-    nisa.dma_copy(dst=dw[1, 1, 0, 0:128, 128:256], src=dw_turned_12[0:128, 1, 0:128])
-    nisa.dma_copy(dst=dw[1, 2, 0, 0:128, 128:256], src=dw_turned_12[0:128, 2, 0:128])
+    nisa.dma_copy(dst=dw.ap(pattern=[[256, 128], [32768, 3], [1, 128]], offset=295040), src=dw_turned_12)
     dw_out_13_view = dw_out_13.reshape((128, 384))
     t_ps_21 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_21")
     nisa.nc_transpose(dst=t_ps_21[0:128, 0, 0:128], data=dw_out_13_view[0:128, 0:128], engine=nisa.engine.tensor)
@@ -735,10 +708,8 @@ def conv3d_n1_ci128_co256_i4x7x7_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     w_ps_6 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.psum, name="w_ps_6")
     nisa.nc_transpose(dst=w_ps_6[0:128, 0, 0:128], data=w_nat_1[0:128, 0, 0:128], engine=nisa.engine.tensor)
     dw_turned_13 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_turned_13")
-    nisa.tensor_copy(dst=dw_turned_13, src=t_ps_21, engine=nisa.engine.vector)
-    nisa.dma_copy(dst=dw[1, 0, 1, 0:128, 128:256], src=dw_turned_13[0:128, 0, 0:128])
-    nisa.dma_copy(dst=dw[1, 1, 1, 0:128, 128:256], src=dw_turned_13[0:128, 1, 0:128])
-    nisa.dma_copy(dst=dw[1, 2, 1, 0:128, 128:256], src=dw_turned_13[0:128, 2, 0:128])
+    nisa.tensor_copy(dst=dw_turned_13, src=t_ps_21, engine=nisa.engine.scalar)
+    nisa.dma_copy(dst=dw.ap(pattern=[[256, 128], [32768, 3], [1, 128]], offset=393344), src=dw_turned_13)
     dw_out_14_view = dw_out_14.reshape((128, 384))
     t_ps_22 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_22")
     nisa.nc_transpose(dst=t_ps_22[0:128, 0, 0:128], data=dw_out_14_view[0:128, 0:128], engine=nisa.engine.tensor)
@@ -746,10 +717,8 @@ def conv3d_n1_ci128_co256_i4x7x7_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     nisa.nc_transpose(dst=w_ps_6[0:128, 1, 0:128], data=w_nat_1[0:128, 1, 0:128], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_22[0:128, 2, 0:128], data=dw_out_14_view[0:128, 256:384], engine=nisa.engine.tensor)
     dw_turned_14 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_turned_14")
-    nisa.tensor_copy(dst=dw_turned_14, src=t_ps_22, engine=nisa.engine.vector)
-    nisa.dma_copy(dst=dw[1, 0, 2, 0:128, 128:256], src=dw_turned_14[0:128, 0, 0:128])
-    nisa.dma_copy(dst=dw[1, 1, 2, 0:128, 128:256], src=dw_turned_14[0:128, 1, 0:128])
-    nisa.dma_copy(dst=dw[1, 2, 2, 0:128, 128:256], src=dw_turned_14[0:128, 2, 0:128])
+    nisa.tensor_copy(dst=dw_turned_14, src=t_ps_22, engine=nisa.engine.scalar)
+    nisa.dma_copy(dst=dw.ap(pattern=[[256, 128], [32768, 3], [1, 128]], offset=491648), src=dw_turned_14)
     dw_out_15_view = dw_out_15.reshape((128, 384))
     t_ps_23 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_23")
     nisa.nc_transpose(dst=t_ps_23[0:128, 0, 0:128], data=dw_out_15_view[0:128, 0:128], engine=nisa.engine.tensor)
@@ -760,10 +729,8 @@ def conv3d_n1_ci128_co256_i4x7x7_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     w_ps_7 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.psum, name="w_ps_7")
     nisa.nc_transpose(dst=w_ps_7[0:128, 0, 0:128], data=w_nat_1[0:128, 0, 128:256], engine=nisa.engine.tensor)
     dw_turned_15 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_turned_15")
-    nisa.tensor_copy(dst=dw_turned_15, src=t_ps_23, engine=nisa.engine.scalar)
-    nisa.dma_copy(dst=dw[2, 0, 0, 0:128, 128:256], src=dw_turned_15[0:128, 0, 0:128])
-    nisa.dma_copy(dst=dw[2, 1, 0, 0:128, 128:256], src=dw_turned_15[0:128, 1, 0:128])
-    nisa.dma_copy(dst=dw[2, 2, 0, 0:128, 128:256], src=dw_turned_15[0:128, 2, 0:128])
+    nisa.tensor_copy(dst=dw_turned_15, src=t_ps_23, engine=nisa.engine.vector)
+    nisa.dma_copy(dst=dw.ap(pattern=[[256, 128], [32768, 3], [1, 128]], offset=589952), src=dw_turned_15)
     dw_out_16_view = dw_out_16.reshape((128, 384))
     t_ps_24 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_24")
     nisa.nc_transpose(dst=t_ps_24[0:128, 0, 0:128], data=dw_out_16_view[0:128, 0:128], engine=nisa.engine.tensor)
@@ -772,9 +739,7 @@ def conv3d_n1_ci128_co256_i4x7x7_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     nisa.nc_transpose(dst=t_ps_24[0:128, 2, 0:128], data=dw_out_16_view[0:128, 256:384], engine=nisa.engine.tensor)
     dw_turned_16 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_turned_16")
     nisa.tensor_copy(dst=dw_turned_16, src=t_ps_24, engine=nisa.engine.vector)
-    nisa.dma_copy(dst=dw[2, 0, 1, 0:128, 128:256], src=dw_turned_16[0:128, 0, 0:128])
-    nisa.dma_copy(dst=dw[2, 1, 1, 0:128, 128:256], src=dw_turned_16[0:128, 1, 0:128])
-    nisa.dma_copy(dst=dw[2, 2, 1, 0:128, 128:256], src=dw_turned_16[0:128, 2, 0:128])
+    nisa.dma_copy(dst=dw.ap(pattern=[[256, 128], [32768, 3], [1, 128]], offset=688256), src=dw_turned_16)
     dw_out_17_view = dw_out_17.reshape((128, 384))
     t_ps_25 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_25")
     nisa.nc_transpose(dst=t_ps_25[0:128, 0, 0:128], data=dw_out_17_view[0:128, 0:128], engine=nisa.engine.tensor)
@@ -782,11 +747,9 @@ def conv3d_n1_ci128_co256_i4x7x7_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     nisa.nc_transpose(dst=t_ps_25[0:128, 1, 0:128], data=dw_out_17_view[0:128, 128:256], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_25[0:128, 2, 0:128], data=dw_out_17_view[0:128, 256:384], engine=nisa.engine.tensor)
     dw_turned_17 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_turned_17")
-    nisa.tensor_copy(dst=dw_turned_17, src=t_ps_25, engine=nisa.engine.vector)
-    nisa.dma_copy(dst=dw[2, 0, 2, 0:128, 128:256], src=dw_turned_17[0:128, 0, 0:128])
-    nisa.dma_copy(dst=dw[2, 1, 2, 0:128, 128:256], src=dw_turned_17[0:128, 1, 0:128])
-    nisa.dma_copy(dst=dw[2, 2, 2, 0:128, 128:256], src=dw_turned_17[0:128, 2, 0:128])
-    nisa.tensor_copy(dst=w_turned_1[0:128, 24:27, 0:128], src=w_ps_7, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=dw_turned_17, src=t_ps_25, engine=nisa.engine.scalar)
+    nisa.dma_copy(dst=dw.ap(pattern=[[256, 128], [32768, 3], [1, 128]], offset=786560), src=dw_turned_17)
+    nisa.tensor_copy(dst=w_turned_1[0:128, 24:27, 0:128], src=w_ps_7, engine=nisa.engine.vector)
 
     # === slab 1 of 1: dx =============================================================================================
     dx_out_0 = nl.ndarray((128, 1, 4, 7, 7), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")
@@ -993,7 +956,7 @@ def conv3d_n1_ci128_co256_i4x7x7_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
         moving=dy_win_1[0:128, 0, 1:2, 0:4, 0:3],
         accumulate=True,
     )
-    nisa.tensor_copy(dst=dx_out_0[0:128, 0, 1:4:2, 0:7:2, 1:6:2], src=dx_ps_2, engine=nisa.engine.vector)
+    nisa.tensor_copy(dst=dx_out_0[0:128, 0, 1:4:2, 0:7:2, 1:6:2], src=dx_ps_2, engine=nisa.engine.scalar)
     dx_ps_3 = nl.ndarray((128, 2, 4, 4), dtype=nl.float32, buffer=nl.psum, name="dx_ps_3")
     # dx_ps_3: dx of sample 0, d 1 to 3 by 2, h 0 to 6 by 2, w 0 to 6 by 2, from channels 0 to 127 of dy
     nisa.nc_matmul(
@@ -1073,7 +1036,7 @@ def conv3d_n1_ci128_co256_i4x7x7_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
         moving=dy_win_1[0:128, 0, 0:2, 0:3, 0:3],
         accumulate=True,
     )
-    nisa.tensor_copy(dst=dx_out_0[0:128, 0, 0:3:2, 1:6:2, 1:6:2], src=dx_ps_4, engine=nisa.engine.vector)
+    nisa.tensor_copy(dst=dx_out_0[0:128, 0, 0:3:2, 1:6:2, 1:6:2], src=dx_ps_4, engine=nisa.engine.scalar)
     dx_ps_5 = nl.ndarray((128, 2, 3, 4), dtype=nl.float32, buffer=nl.psum, name="dx_ps_5")
     # dx_ps_5: dx of sample 0, d 0 to 2 by 2, h 1 to 5 by 2, w 0 to 6 by 2, from channels 0 to 127 of dy
     nisa.nc_matmul(
@@ -1145,19 +1108,15 @@ def conv3d_n1_ci128_co256_i4x7x7_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
         moving=dy_win_1[0:128, 0, 0:2, 0:4, 0:4],
         accumulate=True,
     )
-    nisa.tensor_copy(dst=dx_out_0[0:128, 0, 0:3:2, 0:7:2, 0:7:2], src=dx_ps_7, engine=nisa.engine.vector)
+    nisa.tensor_copy(dst=dx_out_0[0:128, 0, 0:3:2, 0:7:2, 0:7:2], src=dx_ps_7, engine=nisa.engine.scalar)
     nisa.dma_copy(dst=dx[0, 0:128, 0:4, 0:7, 0:7], src=dx_out_0[0:128, 0, 0:4, 0:7, 0:7])
 
     # === db ==========================================================================================================
     # Add the partial sums of all slabs up, round once, store.
-    db_sum_0 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_0")
-    nisa.tensor_reduce(dst=db_sum_0, op=nl.add, data=db_part_0, axis=1)
-    db_sum_1 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_1")
-    nisa.tensor_reduce(dst=db_sum_1, op=nl.add, data=db_part_1, axis=1)
     db_out_0 = nl.ndarray((128, 1), dtype=nl.bfloat16, buffer=nl.sbuf, name="db_out_0")
-    nisa.tensor_copy(dst=db_out_0, src=db_sum_0, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=db_out_0, src=db_part_0, engine=nisa.engine.vector)
     nisa.dma_copy(dst=db.ap(pattern=[[1, 128], [1, 1]], offset=0), src=db_out_0)
     db_out_1 = nl.ndarray((128, 1), dtype=nl.bfloat16, buffer=nl.sbuf, name="db_out_1")
-    nisa.tensor_copy(dst=db_out_1, src=db_sum_1, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=db_out_1, src=db_part_1, engine=nisa.engine.scalar)
     nisa.dma_copy(dst=db.ap(pattern=[[1, 128], [1, 1]], offset=128), src=db_out_1)
     return dx, dw, db

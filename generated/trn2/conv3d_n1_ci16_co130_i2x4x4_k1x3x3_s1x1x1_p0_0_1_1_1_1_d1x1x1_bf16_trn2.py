@@ -53,10 +53,10 @@ Memory
     x_win     sbuf    1        [16, 1, 2, 6, 4]    bf16   96
     dy_win    sbuf    2        [128, 1, 2, 4, 6]   bf16   96
     w_nat     sbuf    1        [32, 9, 130]        bf16   2340
-    db_part   sbuf    2        [128, 1]            fp32   4
     stat_t    sbuf    1        [32, 1, 1, 3, 16]   bf16   96
     t_ps      psum    3        [32, 3, 1, 128]     bf16   768
     mov_t     sbuf    1        [32, 3, 1, 1, 130]  bf16   780
+    db_part   sbuf    2        [128, 1]            fp32   4
     dw_ps     psum    1        [48, 3, 1, 130]     fp32   1560
     w_turned  sbuf    2        [128, 9, 32]        bf16   576
     w_ps      psum    2        [128, 9, 32]        bf16   576
@@ -64,14 +64,13 @@ Memory
     dx_out    sbuf    1        [16, 1, 2, 4, 4]    bf16   64
     dx_ps     psum    1        [96, 2, 4, 6]       fp32   192
     dx_sum    sbuf    1        [128, 2, 4, 4]      fp32   128
-    db_sum    sbuf    2        [128, 1]            fp32   4
     db_out    sbuf    2        [128, 1]            bf16   2
 
 Cost
-    72 instructions: 16 dma_copy, 7 memset, 7 nc_matmul, 27 nc_transpose, 9 tensor_copy, 4 tensor_reduce, 2 tensor_tensor
+    70 instructions: 16 dma_copy, 7 memset, 7 nc_matmul, 27 nc_transpose, 9 tensor_copy, 2 tensor_reduce, 2 tensor_tensor
     needs NKI 0.3 or newer
     46784 bytes read, 38724 bytes written; compulsory 85508
-    busy us: tensor 0.9, vector 0.9, scalar 0.6, gpsimd 0.8, dma 1.3; bound by dma
+    busy us: tensor 0.9, vector 0.8, scalar 0.5, gpsimd 0.8, dma 1.3; bound by dma
     makespan 5.8 us expected; floor 0.2 us
 
 Pseudocode
@@ -119,23 +118,23 @@ def conv3d_n1_ci16_co130_i2x4x4_k1x3x3_s1x1x1_p0_0_1_1_1_1_d1x1x1_bf16_trn2(dy, 
     nisa.dma_copy(dst=w_nat_0[0:16, 0:9, 0:130], src=filters.ap(pattern=[[130, 16], [2080, 9], [1, 130]], offset=0))
 
     # === slab 1 of 1: db, operands of dw =============================================================================
-    # db: partial sums of dy ride along, one after each eviction
-    db_part_0 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
-    db_part_1 = nl.ndarray((2, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_1")
     stat_t_0 = nl.ndarray((32, 1, 1, 3, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="stat_t_0")
     t_ps_0 = nl.ndarray((32, 1, 3, 16), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_0")
     nisa.nc_transpose(dst=t_ps_0[0:32, 0, 0, 0:16], data=x_win_0[0:16, 0, 0:2, 0:4, 0:4], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_0[0:32, 0, 1, 0:16], data=x_win_0[0:16, 0, 0:2, 1:5, 0:4], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_0[0:32, 0, 2, 0:16], data=x_win_0[0:16, 0, 0:2, 2:6, 0:4], engine=nisa.engine.tensor)
     nisa.tensor_copy(dst=stat_t_0[0:32, 0, 0:1, 0:3, 0:16], src=t_ps_0, engine=nisa.engine.scalar)
-    nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:128, 0, 0:2, 0:4, 1:5], axis=(1, 2, 3))
     mov_t_0 = nl.ndarray((32, 3, 1, 1, 130), dtype=nl.bfloat16, buffer=nl.sbuf, name="mov_t_0")
     t_ps_1 = nl.ndarray((32, 3, 1, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_1")
     nisa.nc_transpose(dst=t_ps_1[0:32, 0, 0, 0:128], data=dy_win_0[0:128, 0, 0:2, 0:4, 0:4], engine=nisa.engine.tensor)
+    # db: partial sums of dy ride along, each after an eviction
+    db_part_0 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
+    db_part_1 = nl.ndarray((2, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_1")
+    nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:128, 0, 0:2, 0:4, 1:5], axis=(1, 2, 3))
     nisa.nc_transpose(dst=t_ps_1[0:32, 1, 0, 0:128], data=dy_win_0[0:128, 0, 0:2, 0:4, 1:5], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:32, 2, 0, 0:128], data=dy_win_0[0:128, 0, 0:2, 0:4, 2:6], engine=nisa.engine.tensor)
-    nisa.tensor_copy(dst=mov_t_0[0:32, 0:3, 0, 0:1, 0:128], src=t_ps_1, engine=nisa.engine.vector)
     nisa.tensor_reduce(dst=db_part_1, op=nl.add, data=dy_win_1[0:2, 0, 0:2, 0:4, 1:5], axis=(1, 2, 3))
+    nisa.tensor_copy(dst=mov_t_0[0:32, 0:3, 0, 0:1, 0:128], src=t_ps_1, engine=nisa.engine.vector)
     t_ps_2 = nl.ndarray((32, 3, 1, 2), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_2")
     nisa.nc_transpose(dst=t_ps_2[0:32, 0, 0, 0:2], data=dy_win_1[0:2, 0, 0:2, 0:4, 0:4], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_2[0:32, 1, 0, 0:2], data=dy_win_1[0:2, 0, 0:2, 0:4, 1:5], engine=nisa.engine.tensor)
@@ -238,7 +237,7 @@ def conv3d_n1_ci16_co130_i2x4x4_k1x3x3_s1x1x1_p0_0_1_1_1_1_d1x1x1_bf16_trn2(dy, 
     )
     # dx_ps_0: the taps of W, each on partitions of its own, add up
     dx_sum_0 = nl.ndarray((128, 2, 4, 4), dtype=nl.float32, buffer=nl.sbuf, name="dx_sum_0")
-    nisa.tensor_copy(dst=dx_sum_0[32:48, 0:2, 0:4, 0:4], src=dx_ps_0[0:16, 0:2, 0:4, 2:6], engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=dx_sum_0[32:48, 0:2, 0:4, 0:4], src=dx_ps_0[0:16, 0:2, 0:4, 2:6], engine=nisa.engine.vector)
     nisa.tensor_tensor(
         dst=dx_sum_0[64:80, 0:2, 0:4, 0:4],
         data1=dx_sum_0[32:48, 0:2, 0:4, 0:4],
@@ -257,14 +256,10 @@ def conv3d_n1_ci16_co130_i2x4x4_k1x3x3_s1x1x1_p0_0_1_1_1_1_d1x1x1_bf16_trn2(dy, 
 
     # === db ==========================================================================================================
     # Add the partial sums of all slabs up, round once, store.
-    db_sum_0 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_0")
-    nisa.tensor_reduce(dst=db_sum_0, op=nl.add, data=db_part_0, axis=1)
-    db_sum_1 = nl.ndarray((2, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_1")
-    nisa.tensor_reduce(dst=db_sum_1, op=nl.add, data=db_part_1, axis=1)
     db_out_0 = nl.ndarray((128, 1), dtype=nl.bfloat16, buffer=nl.sbuf, name="db_out_0")
-    nisa.tensor_copy(dst=db_out_0, src=db_sum_0, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=db_out_0, src=db_part_0, engine=nisa.engine.scalar)
     nisa.dma_copy(dst=db.ap(pattern=[[1, 128], [1, 1]], offset=0), src=db_out_0)
     db_out_1 = nl.ndarray((2, 1), dtype=nl.bfloat16, buffer=nl.sbuf, name="db_out_1")
-    nisa.tensor_copy(dst=db_out_1, src=db_sum_1, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=db_out_1, src=db_part_1, engine=nisa.engine.scalar)
     nisa.dma_copy(dst=db.ap(pattern=[[1, 2], [1, 1]], offset=128), src=db_out_1)
     return dx, dw, db

@@ -53,10 +53,10 @@ Memory
     dy_win     sbuf    1        [32, 1, 2, 8, 8]   fp32   512
     x_win      sbuf    1        [16, 1, 6, 6, 8]   fp32   1152
     w_nat      sbuf    1        [32, 18, 32]       fp32   2304
-    db_part    sbuf    1        [32, 1]            fp32   4
     stat_t     sbuf    1        [72, 1, 2, 3, 16]  fp32   384
     t_ps       psum    6        [72, 1, 3, 32]     fp32   384
     mov_t      sbuf    1        [72, 3, 4, 1, 16]  fp32   768
+    db_part    sbuf    1        [32, 1]            fp32   4
     dw_ps      psum    1        [48, 3, 3, 16]     fp32   576
     w_turned   sbuf    1        [32, 18, 32]       fp32   2304
     w_ps       psum    2        [32, 16, 32]       fp32   2048
@@ -65,16 +65,16 @@ Memory
     dx_out     sbuf    1        [32, 1, 2, 6, 6]   fp32   288
     dx_ps      psum    1        [96, 2, 6, 8]      fp32   384
     dx_sum     sbuf    1        [128, 2, 6, 6]     fp32   288
-    db_sum     sbuf    2        [32, 1]            fp32   4
     db_rows    sbuf    1        [16, 2]            fp32   8
+    db_sum     sbuf    1        [16, 1]            fp32   4
     db_out     sbuf    1        [16, 1]            fp32   4
 
 Cost
-    108 instructions: 38 dma_copy, 10 memset, 8 nc_matmul, 35 nc_transpose, 12 tensor_copy, 3 tensor_reduce, 2 tensor_tensor
+    107 instructions: 38 dma_copy, 10 memset, 8 nc_matmul, 35 nc_transpose, 12 tensor_copy, 2 tensor_reduce, 2 tensor_tensor
     needs NKI 0.3 or newer
     69120 bytes read, 34624 bytes written; compulsory 76096
-    busy us: tensor 2.6, vector 0.8, scalar 0.8, gpsimd 1.0, dma 2.4; bound by tensor
-    makespan 7.8 us expected; floor 0.2 us
+    busy us: tensor 2.6, vector 0.6, scalar 0.9, gpsimd 1.0, dma 2.4; bound by tensor
+    makespan 7.1 us expected; floor 0.2 us
 
 Pseudocode
     for each slab:
@@ -140,19 +140,16 @@ def conv3d_n1_ci16_co16_i3x6x6_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_fp32_trn2(dy, x
     nisa.dma_copy(dst=w_nat_0[16:32, 15:18, 16:32], src=filters.ap(pattern=[[16, 16], [256, 3], [1, 16]], offset=6144))
 
     # === slab 1 of 1: db, operands of dw =============================================================================
-    # db: partial sums of dy ride along, one after each eviction
-    db_part_0 = nl.ndarray((32, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     stat_t_0 = nl.ndarray((72, 1, 2, 3, 16), dtype=nl.float32, buffer=nl.sbuf, name="stat_t_0")
     t_ps_0 = nl.ndarray((72, 1, 3, 32), dtype=nl.float32, buffer=nl.psum, name="t_ps_0")
     nisa.nc_transpose(dst=t_ps_0[0:72, 0, 0, 0:32], data=dy_win_0[0:32, 0, 0:2, 0:6, 1:7], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_0[0:72, 0, 1, 0:32], data=dy_win_0[0:32, 0, 0:2, 1:7, 1:7], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_0[0:72, 0, 2, 0:32], data=dy_win_0[0:32, 0, 0:2, 2:8, 1:7], engine=nisa.engine.tensor)
     nisa.tensor_copy(dst=stat_t_0[0:72, 0, 0:1, 0:3, 0:16], src=t_ps_0[0:72, 0:1, 0:3, 0:16], engine=nisa.engine.scalar)
-    nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:32, 0, 0:2, 1:7, 1:7], axis=(1, 2, 3))
     nisa.tensor_copy(
         dst=stat_t_0[0:72, 0, 1:2, 0:3, 0:16],
         src=t_ps_0[0:72, 0:1, 0:3, 16:32],
-        engine=nisa.engine.scalar,
+        engine=nisa.engine.vector,
     )
     mov_t_0 = nl.ndarray((72, 3, 4, 1, 16), dtype=nl.float32, buffer=nl.sbuf, name="mov_t_0")
     t_ps_1 = nl.ndarray((72, 4, 1, 16), dtype=nl.float32, buffer=nl.psum, name="t_ps_1")
@@ -160,9 +157,12 @@ def conv3d_n1_ci16_co16_i3x6x6_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_fp32_trn2(dy, x
     nisa.nc_transpose(dst=t_ps_1[0:72, 1, 0, 0:16], data=x_win_0[0:16, 0, 1:4:2, 0:6, 0:6], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:72, 2, 0, 0:16], data=x_win_0[0:16, 0, 2:5:2, 0:6, 0:6], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:72, 3, 0, 0:16], data=x_win_0[0:16, 0, 3:6:2, 0:6, 0:6], engine=nisa.engine.tensor)
-    nisa.tensor_copy(dst=mov_t_0[0:72, 0, 0:4, 0:1, 0:16], src=t_ps_1, engine=nisa.engine.vector)
+    nisa.tensor_copy(dst=mov_t_0[0:72, 0, 0:4, 0:1, 0:16], src=t_ps_1, engine=nisa.engine.scalar)
     t_ps_2 = nl.ndarray((72, 4, 1, 16), dtype=nl.float32, buffer=nl.psum, name="t_ps_2")
     nisa.nc_transpose(dst=t_ps_2[0:72, 0, 0, 0:16], data=x_win_0[0:16, 0, 0:3:2, 0:6, 1:7], engine=nisa.engine.tensor)
+    # db: partial sums of dy ride along, each after an eviction
+    db_part_0 = nl.ndarray((32, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
+    nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:32, 0, 0:2, 1:7, 1:7], axis=(1, 2, 3))
     nisa.nc_transpose(dst=t_ps_2[0:72, 1, 0, 0:16], data=x_win_0[0:16, 0, 1:4:2, 0:6, 1:7], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_2[0:72, 2, 0, 0:16], data=x_win_0[0:16, 0, 2:5:2, 0:6, 1:7], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_2[0:72, 3, 0, 0:16], data=x_win_0[0:16, 0, 3:6:2, 0:6, 1:7], engine=nisa.engine.tensor)
@@ -172,7 +172,7 @@ def conv3d_n1_ci16_co16_i3x6x6_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_fp32_trn2(dy, x
     nisa.nc_transpose(dst=t_ps_3[0:72, 1, 0, 0:16], data=x_win_0[0:16, 0, 1:4:2, 0:6, 2:8], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_3[0:72, 2, 0, 0:16], data=x_win_0[0:16, 0, 2:5:2, 0:6, 2:8], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_3[0:72, 3, 0, 0:16], data=x_win_0[0:16, 0, 3:6:2, 0:6, 2:8], engine=nisa.engine.tensor)
-    nisa.tensor_copy(dst=mov_t_0[0:72, 2, 0:4, 0:1, 0:16], src=t_ps_3, engine=nisa.engine.vector)
+    nisa.tensor_copy(dst=mov_t_0[0:72, 2, 0:4, 0:1, 0:16], src=t_ps_3, engine=nisa.engine.scalar)
 
     # === slab 1 of 1: dw, filters ====================================================================================
     # Stationary matrices of dx, dy's channels on partitions.
@@ -236,7 +236,7 @@ def conv3d_n1_ci16_co16_i3x6x6_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_fp32_trn2(dy, x
     nisa.nc_transpose(dst=t_ps_5[0:16, 0, 0:48], data=dw_out_0_view[0:48, 128:144], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_1[0:32, 1, 0:32], data=w_nat_0[0:32, 17, 0:32], engine=nisa.engine.tensor)
     dw_turned_1 = nl.ndarray((16, 1, 48), dtype=nl.float32, buffer=nl.sbuf, name="dw_turned_1")
-    nisa.tensor_copy(dst=dw_turned_1, src=t_ps_5, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=dw_turned_1, src=t_ps_5, engine=nisa.engine.vector)
     nisa.dma_copy(dst=dw[2, 2, 2, 0:16, 0:16], src=dw_turned_1[0:16, 0, 0:16])
     nisa.dma_copy(dst=dw[2, 1, 2, 0:16, 0:16], src=dw_turned_1[0:16, 0, 16:32])
     nisa.dma_copy(dst=dw[2, 0, 2, 0:16, 0:16], src=dw_turned_1[0:16, 0, 32:48])
@@ -285,7 +285,7 @@ def conv3d_n1_ci16_co16_i3x6x6_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_fp32_trn2(dy, x
     )
     # dx_ps_0: the taps of W, each on partitions of its own, add up
     dx_sum_0 = nl.ndarray((128, 2, 6, 6), dtype=nl.float32, buffer=nl.sbuf, name="dx_sum_0")
-    nisa.tensor_copy(dst=dx_sum_0[32:64, 0:2, 0:6, 0:6], src=dx_ps_0[0:32, 0:2, 0:6, 2:8], engine=nisa.engine.vector)
+    nisa.tensor_copy(dst=dx_sum_0[32:64, 0:2, 0:6, 0:6], src=dx_ps_0[0:32, 0:2, 0:6, 2:8], engine=nisa.engine.scalar)
     nisa.tensor_tensor(
         dst=dx_sum_0[64:96, 0:2, 0:6, 0:6],
         data1=dx_sum_0[32:64, 0:2, 0:6, 0:6],
@@ -305,14 +305,12 @@ def conv3d_n1_ci16_co16_i3x6x6_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_fp32_trn2(dy, x
 
     # === db ==========================================================================================================
     # Add the partial sums of all slabs up, round once, store.
-    db_sum_0 = nl.ndarray((32, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_0")
-    nisa.tensor_reduce(dst=db_sum_0, op=nl.add, data=db_part_0, axis=1)
     db_rows_0 = nl.ndarray((16, 2), dtype=nl.float32, buffer=nl.sbuf, name="db_rows_0")
-    nisa.dma_copy(dst=db_rows_0[0:16, 0:1], src=db_sum_0[0:16, 0:1])
-    nisa.dma_copy(dst=db_rows_0[0:16, 1:2], src=db_sum_0[16:32, 0:1])
-    db_sum_1 = nl.ndarray((16, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_1")
-    nisa.tensor_reduce(dst=db_sum_1, op=nl.add, data=db_rows_0, axis=1)
+    nisa.dma_copy(dst=db_rows_0[0:16, 0:1], src=db_part_0[0:16, 0:1])
+    nisa.dma_copy(dst=db_rows_0[0:16, 1:2], src=db_part_0[16:32, 0:1])
+    db_sum_0 = nl.ndarray((16, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_0")
+    nisa.tensor_reduce(dst=db_sum_0, op=nl.add, data=db_rows_0, axis=1)
     db_out_0 = nl.ndarray((16, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_out_0")
-    nisa.tensor_copy(dst=db_out_0, src=db_sum_1, engine=nisa.engine.vector)
+    nisa.tensor_copy(dst=db_out_0, src=db_sum_0, engine=nisa.engine.scalar)
     nisa.dma_copy(dst=db.ap(pattern=[[1, 16], [1, 1]], offset=0), src=db_out_0)
     return dx, dw, db

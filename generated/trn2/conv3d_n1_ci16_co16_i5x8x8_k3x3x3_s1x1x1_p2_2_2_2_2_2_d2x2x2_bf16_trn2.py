@@ -48,30 +48,29 @@ Tiling
     dw: positions per partition N all, D all, H 1, W 1; the rest of each axis lies on partitions
 
 Memory
-    SBUF peak 4320 of 212984 bytes per partition, PSUM peak 2 of 8 banks
+    SBUF peak 4324 of 212984 bytes per partition, PSUM peak 2 of 8 banks
     role      memory  buffers  largest             dtype  B/partition
     w_nat     sbuf    1        [32, 27, 16]        bf16   864
     w_turned  sbuf    1        [16, 27, 32]        bf16   1728
     w_ps      psum    1        [16, 27, 32]        bf16   1728
     dy_win    sbuf    1        [16, 1, 5, 8, 12]   bf16   960
     x_win     sbuf    1        [128, 1, 1, 12, 8]  bf16   192
-    db_part   sbuf    1        [16, 1]             fp32   4
     dx_out    sbuf    1        [16, 1, 5, 8, 8]    bf16   640
     dx_ps     psum    1        [96, 5, 8, 12]      fp32   1920
     stat_t    sbuf    1        [64, 1, 8, 3, 16]   bf16   768
     t_ps      psum    4        [64, 1, 3, 128]     bf16   768
+    db_part   sbuf    1        [16, 1]             fp32   4
     mov_t     sbuf    1        [64, 3, 9, 1, 16]   bf16   864
     dx_sum    sbuf    1        [128, 5, 8, 8]      fp32   1280
     dw_ps     psum    1        [48, 3, 3, 16]      fp32   576
     dw_out    sbuf    1        [48, 9, 16]         bf16   288
-    db_sum    sbuf    1        [16, 1]             fp32   4
     db_out    sbuf    1        [16, 1]             bf16   2
 
 Cost
-    122 instructions: 36 dma_copy, 8 memset, 14 nc_matmul, 45 nc_transpose, 15 tensor_copy, 2 tensor_reduce, 2 tensor_tensor
+    121 instructions: 36 dma_copy, 8 memset, 14 nc_matmul, 45 nc_transpose, 15 tensor_copy, 1 tensor_reduce, 2 tensor_tensor
     needs NKI 0.3 or newer
     34304 bytes read, 24096 bytes written; compulsory 58400
-    busy us: tensor 2.2, vector 1.5, scalar 1.1, gpsimd 0.6, dma 2.2; bound by tensor
+    busy us: tensor 2.2, vector 1.6, scalar 0.9, gpsimd 0.6, dma 2.2; bound by tensor
     makespan 8.5 us expected; floor 0.2 us
 
 Pseudocode
@@ -154,8 +153,6 @@ def conv3d_n1_ci16_co16_i5x8x8_k3x3x3_s1x1x1_p2_2_2_2_2_2_d2x2x2_bf16_trn2(dy, x
     nisa.dma_copy(dst=x_win_0[64:80, 0, 0:1, 2:10, 0:8], src=x_in[0, 0:16, 4:5, 0:8, 0:8])
 
     # === slab 1 of 1: db, dx, operands of dw =========================================================================
-    # db: partial sums of dy ride along, one after each eviction
-    db_part_0 = nl.ndarray((16, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     dx_out_0 = nl.ndarray((16, 1, 5, 8, 8), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")
     dx_ps_0 = nl.ndarray((96, 5, 8, 12), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
     # dx_ps_0: dx of sample 0, d 0 to 4, h 0 to 7, what columns -2 to 9 of dy add to, from channels 0 to 15 of dy
@@ -199,6 +196,9 @@ def conv3d_n1_ci16_co16_i5x8x8_k3x3x3_s1x1x1_p2_2_2_2_2_2_d2x2x2_bf16_trn2(dy, x
         moving=dy_win_0[0:16, 0, 0:5, 0:6, 0:12],
         accumulate=True,
     )
+    # db: partial sums of dy ride along, each after an eviction
+    db_part_0 = nl.ndarray((16, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
+    nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:16, 0, 0:5, 0:8, 2:10], axis=(1, 2, 3))
     nisa.nc_transpose(dst=t_ps_0[0:64, 0, 2, 0:128], data=x_win_0[0:128, 0, 0, 4:12, 0:8], engine=nisa.engine.tensor)
     nisa.tensor_copy(dst=stat_t_0[0:64, 0, 0:1, 0:3, 0:16], src=t_ps_0[0:64, 0:1, 0:3, 0:16], engine=nisa.engine.scalar)
     nisa.tensor_copy(
@@ -229,7 +229,7 @@ def conv3d_n1_ci16_co16_i5x8x8_k3x3x3_s1x1x1_p2_2_2_2_2_2_d2x2x2_bf16_trn2(dy, x
     nisa.tensor_copy(
         dst=stat_t_0[0:64, 0, 6:7, 0:3, 0:16],
         src=t_ps_0[0:64, 0:1, 0:3, 96:112],
-        engine=nisa.engine.scalar,
+        engine=nisa.engine.vector,
     )
     nisa.tensor_copy(
         dst=stat_t_0[0:64, 0, 7:8, 0:3, 0:16],
@@ -251,7 +251,7 @@ def conv3d_n1_ci16_co16_i5x8x8_k3x3x3_s1x1x1_p2_2_2_2_2_2_d2x2x2_bf16_trn2(dy, x
         accumulate=True,
     )
     nisa.nc_transpose(dst=t_ps_1[0:64, 4, 0, 0:16], data=dy_win_0[0:16, 0, 4, 0:8, 0:8], engine=nisa.engine.tensor)
-    nisa.tensor_copy(dst=mov_t_0[0:64, 0, 2:7, 0:1, 0:16], src=t_ps_1, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=mov_t_0[0:64, 0, 2:7, 0:1, 0:16], src=t_ps_1, engine=nisa.engine.vector)
     t_ps_2 = nl.ndarray((64, 5, 1, 16), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_2")
     nisa.nc_transpose(dst=t_ps_2[0:64, 0, 0, 0:16], data=dy_win_0[0:16, 0, 0, 0:8, 2:10], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_2[0:64, 1, 0, 0:16], data=dy_win_0[0:16, 0, 1, 0:8, 2:10], engine=nisa.engine.tensor)
@@ -264,7 +264,7 @@ def conv3d_n1_ci16_co16_i5x8x8_k3x3x3_s1x1x1_p2_2_2_2_2_2_d2x2x2_bf16_trn2(dy, x
     nisa.nc_transpose(dst=t_ps_2[0:64, 2, 0, 0:16], data=dy_win_0[0:16, 0, 2, 0:8, 2:10], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_2[0:64, 3, 0, 0:16], data=dy_win_0[0:16, 0, 3, 0:8, 2:10], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_2[0:64, 4, 0, 0:16], data=dy_win_0[0:16, 0, 4, 0:8, 2:10], engine=nisa.engine.tensor)
-    nisa.tensor_copy(dst=mov_t_0[0:64, 1, 2:7, 0:1, 0:16], src=t_ps_2, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=mov_t_0[0:64, 1, 2:7, 0:1, 0:16], src=t_ps_2, engine=nisa.engine.vector)
     t_ps_3 = nl.ndarray((64, 5, 1, 16), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_3")
     nisa.nc_transpose(dst=t_ps_3[0:64, 0, 0, 0:16], data=dy_win_0[0:16, 0, 0, 0:8, 4:12], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_3[0:64, 1, 0, 0:16], data=dy_win_0[0:16, 0, 1, 0:8, 4:12], engine=nisa.engine.tensor)
@@ -280,7 +280,6 @@ def conv3d_n1_ci16_co16_i5x8x8_k3x3x3_s1x1x1_p2_2_2_2_2_2_d2x2x2_bf16_trn2(dy, x
     # dx_ps_0: the taps of W, each on partitions of its own, add up
     dx_sum_0 = nl.ndarray((128, 5, 8, 8), dtype=nl.float32, buffer=nl.sbuf, name="dx_sum_0")
     nisa.tensor_copy(dst=dx_sum_0[32:48, 0:5, 0:8, 0:8], src=dx_ps_0[0:16, 0:5, 0:8, 4:12], engine=nisa.engine.scalar)
-    nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:16, 0, 0:5, 0:8, 2:10], axis=(1, 2, 3))
     nisa.tensor_tensor(
         dst=dx_sum_0[64:80, 0:5, 0:8, 0:8],
         data1=dx_sum_0[32:48, 0:5, 0:8, 0:8],
@@ -368,9 +367,7 @@ def conv3d_n1_ci16_co16_i5x8x8_k3x3x3_s1x1x1_p2_2_2_2_2_2_d2x2x2_bf16_trn2(dy, x
 
     # === db ==========================================================================================================
     # Add the partial sums of all slabs up, round once, store.
-    db_sum_0 = nl.ndarray((16, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_0")
-    nisa.tensor_reduce(dst=db_sum_0, op=nl.add, data=db_part_0, axis=1)
     db_out_0 = nl.ndarray((16, 1), dtype=nl.bfloat16, buffer=nl.sbuf, name="db_out_0")
-    nisa.tensor_copy(dst=db_out_0, src=db_sum_0, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=db_out_0, src=db_part_0, engine=nisa.engine.scalar)
     nisa.dma_copy(dst=db.ap(pattern=[[1, 16], [1, 1]], offset=0), src=db_out_0)
     return dx, dw, db

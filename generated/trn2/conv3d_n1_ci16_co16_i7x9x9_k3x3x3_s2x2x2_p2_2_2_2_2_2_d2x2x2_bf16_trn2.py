@@ -51,31 +51,30 @@ Tiling
     dw: positions per partition N all, D 1, H 1, W 1; the rest of each axis lies on partitions
 
 Memory
-    SBUF peak 7756 of 212984 bytes per partition, PSUM peak 3 of 8 banks
+    SBUF peak 7760 of 212984 bytes per partition, PSUM peak 3 of 8 banks
     role       memory  buffers  largest              dtype  B/partition
     w_nat      sbuf    1        [32, 27, 16]         bf16   864
     w_turned   sbuf    1        [16, 27, 32]         bf16   1728
     w_ps       psum    1        [16, 27, 32]         bf16   1728
     dy_win     sbuf    1        [16, 1, 4, 5, 7]     bf16   280
     x_win      sbuf    1        [16, 1, 11, 13, 13]  bf16   3718
-    db_part    sbuf    1        [16, 1]              fp32   4
     dx_out     sbuf    1        [16, 1, 7, 9, 9]     bf16   1134
     dx_ps      psum    1        [96, 4, 5, 7]        fp32   560
     stat_t     sbuf    1        [100, 1, 1, 1, 16]   bf16   32
     t_ps       psum    10       [100, 3, 3, 16]      bf16   288
     mov_t      sbuf    1        [100, 3, 3, 3, 16]   bf16   864
+    db_part    sbuf    1        [16, 1]              fp32   4
     dx_sum     sbuf    1        [128, 4, 5, 5]       fp32   400
     dw_ps      psum    3        [16, 3, 3, 16]       fp32   576
     dw_out     sbuf    3        [16, 9, 16]          bf16   288
     dw_turned  sbuf    6        [128, 1, 16]         bf16   32
-    db_sum     sbuf    1        [16, 1]              fp32   4
     db_out     sbuf    1        [16, 1]              bf16   2
 
 Cost
-    120 instructions: 11 dma_copy, 16 memset, 12 nc_matmul, 61 nc_transpose, 16 tensor_copy, 2 tensor_reduce, 2 tensor_tensor
+    119 instructions: 11 dma_copy, 16 memset, 12 nc_matmul, 61 nc_transpose, 16 tensor_copy, 1 tensor_reduce, 2 tensor_tensor
     needs NKI 0.3 or newer
     35168 bytes read, 32000 bytes written; compulsory 67168
-    busy us: tensor 1.8, vector 1.0, scalar 1.1, gpsimd 1.4, dma 1.1; bound by tensor
+    busy us: tensor 1.8, vector 1.3, scalar 0.7, gpsimd 1.4, dma 1.1; bound by tensor
     makespan 6.3 us expected; floor 0.2 us
 
 Pseudocode
@@ -157,8 +156,6 @@ def conv3d_n1_ci16_co16_i7x9x9_k3x3x3_s2x2x2_p2_2_2_2_2_2_d2x2x2_bf16_trn2(dy, x
     nisa.dma_copy(dst=x_win_0[0:16, 0, 2:9, 2:11, 2:11], src=x_in[0, 0:16, 0:7, 0:9, 0:9])
 
     # === slab 1 of 1: db, dx, operands of dw =========================================================================
-    # db: partial sums of dy ride along, one after each eviction
-    db_part_0 = nl.ndarray((16, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     dx_out_0 = nl.ndarray((16, 1, 7, 9, 9), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")
     nisa.memset(dst=dx_out_0[0:16, 0, 0:7:2, 1:8:2, 0:9:2], value=0.0, engine=nisa.engine.gpsimd)
     nisa.memset(dst=dx_out_0[0:16, 0, 0:7:2, 1:8:2, 1:8:2], value=0.0, engine=nisa.engine.gpsimd)
@@ -255,7 +252,7 @@ def conv3d_n1_ci16_co16_i7x9x9_k3x3x3_s2x2x2_p2_2_2_2_2_2_d2x2x2_bf16_trn2(dy, x
         data=x_win_0[0:16, 0, 4:11:2, 4:13:2, 0:9:2],
         engine=nisa.engine.tensor,
     )
-    nisa.tensor_copy(dst=mov_t_0[0:100, 0, 0:3, 0:3, 0:16], src=t_ps_1, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=mov_t_0[0:100, 0, 0:3, 0:3, 0:16], src=t_ps_1, engine=nisa.engine.vector)
     t_ps_2 = nl.ndarray((100, 3, 3, 16), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_2")
     nisa.nc_transpose(
         dst=t_ps_2[0:100, 0, 0, 0:16],
@@ -267,6 +264,9 @@ def conv3d_n1_ci16_co16_i7x9x9_k3x3x3_s2x2x2_p2_2_2_2_2_2_d2x2x2_bf16_trn2(dy, x
         data=x_win_0[0:16, 0, 0:7:2, 2:11:2, 2:11:2],
         engine=nisa.engine.tensor,
     )
+    # db: partial sums of dy ride along, each after an eviction
+    db_part_0 = nl.ndarray((16, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
+    nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:16, 0, 0:4, 0:5, 1:6], axis=(1, 2, 3))
     nisa.nc_matmul(
         dst=dx_ps_0[0:96, 1:4, 0:4, 0:7],
         stationary=w_turned_0_view[0:16, 576:672],
@@ -314,7 +314,7 @@ def conv3d_n1_ci16_co16_i7x9x9_k3x3x3_s2x2x2_p2_2_2_2_2_2_d2x2x2_bf16_trn2(dy, x
         data=x_win_0[0:16, 0, 4:11:2, 4:13:2, 2:11:2],
         engine=nisa.engine.tensor,
     )
-    nisa.tensor_copy(dst=mov_t_0[0:100, 1, 0:3, 0:3, 0:16], src=t_ps_2, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=mov_t_0[0:100, 1, 0:3, 0:3, 0:16], src=t_ps_2, engine=nisa.engine.vector)
     t_ps_3 = nl.ndarray((100, 3, 3, 16), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_3")
     nisa.nc_transpose(
         dst=t_ps_3[0:100, 0, 0, 0:16],
@@ -370,7 +370,6 @@ def conv3d_n1_ci16_co16_i7x9x9_k3x3x3_s2x2x2_p2_2_2_2_2_2_d2x2x2_bf16_trn2(dy, x
     # dx_ps_0: the taps of W, each on partitions of its own, add up
     dx_sum_0 = nl.ndarray((128, 4, 5, 5), dtype=nl.float32, buffer=nl.sbuf, name="dx_sum_0")
     nisa.tensor_copy(dst=dx_sum_0[32:48, 0:4, 0:5, 0:5], src=dx_ps_0[0:16, 0:4, 0:5, 2:7], engine=nisa.engine.scalar)
-    nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:16, 0, 0:4, 0:5, 1:6], axis=(1, 2, 3))
     nisa.tensor_tensor(
         dst=dx_sum_0[64:80, 0:4, 0:5, 0:5],
         data1=dx_sum_0[32:48, 0:4, 0:5, 0:5],
@@ -424,7 +423,7 @@ def conv3d_n1_ci16_co16_i7x9x9_k3x3x3_s2x2x2_p2_2_2_2_2_2_d2x2x2_bf16_trn2(dy, x
     nisa.tensor_copy(
         dst=dw_out_1.ap(pattern=[[144, 16], [16, 3], [48, 3], [1, 16]], offset=0),
         src=dw_ps_1,
-        engine=nisa.engine.scalar,
+        engine=nisa.engine.vector,
     )
     dw_out_2 = nl.ndarray((16, 9, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_2")
     nisa.tensor_copy(
@@ -452,13 +451,13 @@ def conv3d_n1_ci16_co16_i7x9x9_k3x3x3_s2x2x2_p2_2_2_2_2_2_d2x2x2_bf16_trn2(dy, x
     t_ps_7 = nl.ndarray((16, 1, 16), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_7")
     nisa.nc_transpose(dst=t_ps_7[0:16, 0, 0:16], data=dw_out_1_view[0:16, 128:144], engine=nisa.engine.tensor)
     dw_turned_3 = nl.ndarray((16, 1, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_turned_3")
-    nisa.tensor_copy(dst=dw_turned_3, src=t_ps_7, engine=nisa.engine.vector)
+    nisa.tensor_copy(dst=dw_turned_3, src=t_ps_7, engine=nisa.engine.scalar)
     nisa.dma_copy(dst=dw[1, 2, 2, 0:16, 0:16], src=dw_turned_3[0:16, 0, 0:16])
     dw_out_2_view = dw_out_2.reshape((16, 144))
     t_ps_8 = nl.ndarray((128, 1, 16), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_8")
     nisa.nc_transpose(dst=t_ps_8[0:128, 0, 0:16], data=dw_out_2_view[0:16, 0:128], engine=nisa.engine.tensor)
     dw_turned_4 = nl.ndarray((128, 1, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_turned_4")
-    nisa.tensor_copy(dst=dw_turned_4, src=t_ps_8, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=dw_turned_4, src=t_ps_8, engine=nisa.engine.vector)
     nisa.dma_copy(dst=dw.ap(pattern=[[16, 128], [1, 16]], offset=4608), src=dw_turned_4[0:128, 0, 0:16])
     t_ps_9 = nl.ndarray((16, 1, 16), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_9")
     nisa.nc_transpose(dst=t_ps_9[0:16, 0, 0:16], data=dw_out_2_view[0:16, 128:144], engine=nisa.engine.tensor)
@@ -468,9 +467,7 @@ def conv3d_n1_ci16_co16_i7x9x9_k3x3x3_s2x2x2_p2_2_2_2_2_2_d2x2x2_bf16_trn2(dy, x
 
     # === db ==========================================================================================================
     # Add the partial sums of all slabs up, round once, store.
-    db_sum_0 = nl.ndarray((16, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_0")
-    nisa.tensor_reduce(dst=db_sum_0, op=nl.add, data=db_part_0, axis=1)
     db_out_0 = nl.ndarray((16, 1), dtype=nl.bfloat16, buffer=nl.sbuf, name="db_out_0")
-    nisa.tensor_copy(dst=db_out_0, src=db_sum_0, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=db_out_0, src=db_part_0, engine=nisa.engine.vector)
     nisa.dma_copy(dst=db.ap(pattern=[[1, 16], [1, 1]], offset=0), src=db_out_0)
     return dx, dw, db

@@ -60,24 +60,23 @@ Memory
     w_ps       psum    1        [16, 27, 32]         bf16   1728
     dy_win     sbuf    1        [16, 1, 5, 5, 8]     bf16   400
     x_win      sbuf    1        [16, 1, 15, 15, 15]  bf16   6750
-    db_part    sbuf    1        [16, 1]              fp32   4
     dx_out     sbuf    1        [16, 1, 9, 9, 9]     bf16   1458
     dx_ps      psum    4        [96, 5, 5, 8]        fp32   800
     dx_sum     sbuf    4        [128, 5, 5, 4]       fp32   400
     stat_t     sbuf    1        [125, 1, 1, 1, 16]   bf16   32
     t_ps       psum    10       [125, 3, 3, 16]      bf16   288
     mov_t      sbuf    1        [125, 3, 3, 3, 16]   bf16   864
+    db_part    sbuf    1        [16, 1]              fp32   4
     dw_ps      psum    3        [16, 3, 3, 16]       fp32   576
     dw_out     sbuf    3        [16, 9, 16]          bf16   288
     dw_turned  sbuf    6        [128, 1, 16]         bf16   32
-    db_sum     sbuf    1        [16, 1]              fp32   4
     db_out     sbuf    1        [16, 1]              bf16   2
 
 Cost
-    129 instructions: 11 dma_copy, 13 memset, 15 nc_matmul, 61 nc_transpose, 23 tensor_copy, 2 tensor_reduce, 4 tensor_tensor
+    128 instructions: 11 dma_copy, 13 memset, 15 nc_matmul, 61 nc_transpose, 23 tensor_copy, 1 tensor_reduce, 4 tensor_tensor
     needs NKI 0.3 or newer
     41152 bytes read, 37184 bytes written; compulsory 78336
-    busy us: tensor 2.0, vector 1.4, scalar 1.4, gpsimd 2.2, dma 1.2; bound by gpsimd
+    busy us: tensor 2.0, vector 1.5, scalar 1.2, gpsimd 2.2, dma 1.2; bound by gpsimd
     makespan 7.0 us expected; floor 0.2 us
 
 Pseudocode
@@ -170,8 +169,6 @@ def conv3d_n1_ci16_co16_i9x9x9_k3x3x3_s2x2x2_p3_3_3_3_3_3_d3x3x3_bf16_trn2(dy, x
     nisa.dma_copy(dst=x_win_0[0:16, 0, 3:12, 3:12, 3:12], src=x_in[0, 0:16, 0:9, 0:9, 0:9])
 
     # === slab 1 of 1: db, dx, operands of dw =========================================================================
-    # db: partial sums of dy ride along, one after each eviction
-    db_part_0 = nl.ndarray((16, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     dx_out_0 = nl.ndarray((16, 1, 9, 9, 9), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")
     dx_ps_0 = nl.ndarray((96, 4, 4, 8), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
     # dx_ps_0: dx of sample 0, d 1 to 7 by 2, h 1 to 7 by 2, what columns -2 to 5 of dy add to, from channels 0 to 15 of dy
@@ -204,7 +201,6 @@ def conv3d_n1_ci16_co16_i9x9x9_k3x3x3_s2x2x2_p3_3_3_3_3_3_d3x3x3_bf16_trn2(dy, x
     # dx_ps_0: the taps of W, each on partitions of its own, add up
     dx_sum_0 = nl.ndarray((128, 4, 4, 4), dtype=nl.float32, buffer=nl.sbuf, name="dx_sum_0")
     nisa.tensor_copy(dst=dx_sum_0[64:80, 0:4, 0:4, 0:4], src=dx_ps_0[0:16, 0:4, 0:4, 4:8], engine=nisa.engine.scalar)
-    nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:16, 0, 0:5, 0:5, 2:7], axis=(1, 2, 3))
     nisa.tensor_tensor(
         dst=dx_out_0[0:16, 0, 1:8:2, 1:8:2, 1:8:2],
         data1=dx_sum_0[64:80, 0:4, 0:4, 0:4],
@@ -303,6 +299,9 @@ def conv3d_n1_ci16_co16_i9x9x9_k3x3x3_s2x2x2_p3_3_3_3_3_3_d3x3x3_bf16_trn2(dy, x
         data=x_win_0[0:16, 0, 6:15:2, 6:15:2, 0:9:2],
         engine=nisa.engine.tensor,
     )
+    # db: partial sums of dy ride along, each after an eviction
+    db_part_0 = nl.ndarray((16, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
+    nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:16, 0, 0:5, 0:5, 2:7], axis=(1, 2, 3))
     nisa.tensor_copy(dst=mov_t_0[0:125, 0, 0:3, 0:3, 0:16], src=t_ps_1, engine=nisa.engine.scalar)
     t_ps_2 = nl.ndarray((125, 3, 3, 16), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_2")
     nisa.nc_transpose(
@@ -362,7 +361,7 @@ def conv3d_n1_ci16_co16_i9x9x9_k3x3x3_s2x2x2_p3_3_3_3_3_3_d3x3x3_bf16_trn2(dy, x
         data=x_win_0[0:16, 0, 6:15:2, 6:15:2, 3:12:2],
         engine=nisa.engine.tensor,
     )
-    nisa.tensor_copy(dst=mov_t_0[0:125, 1, 0:3, 0:3, 0:16], src=t_ps_2, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=mov_t_0[0:125, 1, 0:3, 0:3, 0:16], src=t_ps_2, engine=nisa.engine.vector)
     t_ps_3 = nl.ndarray((125, 3, 3, 16), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_3")
     nisa.nc_transpose(
         dst=t_ps_3[0:125, 0, 0, 0:16],
@@ -485,19 +484,19 @@ def conv3d_n1_ci16_co16_i9x9x9_k3x3x3_s2x2x2_p3_3_3_3_3_3_d3x3x3_bf16_trn2(dy, x
     nisa.tensor_copy(
         dst=dw_out_1.ap(pattern=[[144, 16], [16, 3], [48, 3], [1, 16]], offset=0),
         src=dw_ps_1,
-        engine=nisa.engine.scalar,
+        engine=nisa.engine.vector,
     )
     dw_out_2 = nl.ndarray((16, 9, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_2")
     nisa.tensor_copy(
         dst=dw_out_2.ap(pattern=[[144, 16], [16, 3], [48, 3], [1, 16]], offset=0),
         src=dw_ps_2,
-        engine=nisa.engine.vector,
+        engine=nisa.engine.scalar,
     )
     dw_out_0_view = dw_out_0.reshape((16, 144))
     t_ps_4 = nl.ndarray((128, 1, 16), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_4")
     nisa.nc_transpose(dst=t_ps_4[0:128, 0, 0:16], data=dw_out_0_view[0:16, 0:128], engine=nisa.engine.tensor)
     dw_turned_0 = nl.ndarray((128, 1, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_turned_0")
-    nisa.tensor_copy(dst=dw_turned_0, src=t_ps_4, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=dw_turned_0, src=t_ps_4, engine=nisa.engine.vector)
     nisa.dma_copy(dst=dw.ap(pattern=[[16, 128], [1, 16]], offset=0), src=dw_turned_0[0:128, 0, 0:16])
     t_ps_5 = nl.ndarray((16, 1, 16), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_5")
     nisa.nc_transpose(dst=t_ps_5[0:16, 0, 0:16], data=dw_out_0_view[0:16, 128:144], engine=nisa.engine.tensor)
@@ -524,14 +523,12 @@ def conv3d_n1_ci16_co16_i9x9x9_k3x3x3_s2x2x2_p3_3_3_3_3_3_d3x3x3_bf16_trn2(dy, x
     t_ps_9 = nl.ndarray((16, 1, 16), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_9")
     nisa.nc_transpose(dst=t_ps_9[0:16, 0, 0:16], data=dw_out_2_view[0:16, 128:144], engine=nisa.engine.tensor)
     dw_turned_5 = nl.ndarray((16, 1, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_turned_5")
-    nisa.tensor_copy(dst=dw_turned_5, src=t_ps_9, engine=nisa.engine.vector)
+    nisa.tensor_copy(dst=dw_turned_5, src=t_ps_9, engine=nisa.engine.scalar)
     nisa.dma_copy(dst=dw[2, 2, 2, 0:16, 0:16], src=dw_turned_5[0:16, 0, 0:16])
 
     # === db ==========================================================================================================
     # Add the partial sums of all slabs up, round once, store.
-    db_sum_0 = nl.ndarray((16, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_0")
-    nisa.tensor_reduce(dst=db_sum_0, op=nl.add, data=db_part_0, axis=1)
     db_out_0 = nl.ndarray((16, 1), dtype=nl.bfloat16, buffer=nl.sbuf, name="db_out_0")
-    nisa.tensor_copy(dst=db_out_0, src=db_sum_0, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=db_out_0, src=db_part_0, engine=nisa.engine.vector)
     nisa.dma_copy(dst=db.ap(pattern=[[1, 16], [1, 1]], offset=0), src=db_out_0)
     return dx, dw, db

@@ -53,10 +53,10 @@ Memory
     dy_win     sbuf    1        [16, 1, 6, 8, 10]   bf16   960
     x_win      sbuf    1        [1, 1, 4, 10, 10]   bf16   800
     w_nat      sbuf    1        [32, 27, 16]        bf16   864
-    db_part    sbuf    1        [16, 1]             fp32   4
     stat_t     sbuf    1        [128, 2, 3, 1, 16]  bf16   192
     t_ps       psum    4        [128, 3, 1, 16]     bf16   96
     mov_t      sbuf    1        [128, 4, 1, 3, 1]   bf16   24
+    db_part    sbuf    1        [16, 1]             fp32   4
     dw_ps      psum    1        [48, 3, 3, 1]       fp32   36
     w_turned   sbuf    1        [16, 27, 32]        bf16   1728
     w_ps       psum    1        [16, 27, 32]        bf16   1728
@@ -65,11 +65,10 @@ Memory
     dx_out     sbuf    1        [1, 1, 4, 8, 8]     bf16   512
     dx_ps      psum    1        [96, 4, 8, 10]      fp32   1280
     dx_sum     sbuf    1        [128, 4, 8, 8]      fp32   1024
-    db_sum     sbuf    1        [16, 1]             fp32   4
     db_out     sbuf    1        [16, 1]             bf16   2
 
 Cost
-    86 instructions: 8 dma_copy, 9 memset, 11 nc_matmul, 46 nc_transpose, 8 tensor_copy, 2 tensor_reduce, 2 tensor_tensor
+    85 instructions: 8 dma_copy, 9 memset, 11 nc_matmul, 46 nc_transpose, 8 tensor_copy, 1 tensor_reduce, 2 tensor_tensor
     needs NKI 0.3 or newer
     9568 bytes read, 1408 bytes written; compulsory 10976
     busy us: tensor 1.8, vector 1.3, scalar 0.5, gpsimd 0.6, dma 0.5; bound by tensor
@@ -120,15 +119,12 @@ def conv3d_n1_ci1_co16_i4x8x8_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, x_
     nisa.dma_copy(dst=w_nat_0[0:1, 0:27, 0:16], src=filters.ap(pattern=[[16, 1], [16, 27], [1, 16]], offset=0))
 
     # === slab 1 of 1: db, operands of dw =============================================================================
-    # db: partial sums of dy ride along, one after each eviction
-    db_part_0 = nl.ndarray((16, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     stat_t_0 = nl.ndarray((128, 2, 3, 1, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="stat_t_0")
     t_ps_0 = nl.ndarray((128, 3, 1, 16), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_0")
     nisa.nc_transpose(dst=t_ps_0[0:128, 0, 0, 0:16], data=dy_win_0[0:16, 0, 0:4, 0:8, 1:8:2], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_0[0:128, 1, 0, 0:16], data=dy_win_0[0:16, 0, 1:5, 0:8, 1:8:2], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_0[0:128, 2, 0, 0:16], data=dy_win_0[0:16, 0, 2:6, 0:8, 1:8:2], engine=nisa.engine.tensor)
     nisa.tensor_copy(dst=stat_t_0[0:128, 0, 0:3, 0:1, 0:16], src=t_ps_0, engine=nisa.engine.scalar)
-    nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:16, 0, 1:5, 0:8, 1:9], axis=(1, 2, 3))
     t_ps_1 = nl.ndarray((128, 3, 1, 16), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_1")
     nisa.nc_transpose(dst=t_ps_1[0:128, 0, 0, 0:16], data=dy_win_0[0:16, 0, 0:4, 0:8, 2:9:2], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:128, 1, 0, 0:16], data=dy_win_0[0:16, 0, 1:5, 0:8, 2:9:2], engine=nisa.engine.tensor)
@@ -140,6 +136,9 @@ def conv3d_n1_ci1_co16_i4x8x8_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, x_
     nisa.nc_transpose(dst=t_ps_2[0:128, 0, 1, 0:1], data=x_win_0[0:1, 0, 0:4, 1:9, 0:7:2], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_2[0:128, 0, 2, 0:1], data=x_win_0[0:1, 0, 0:4, 2:10, 0:7:2], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_2[0:128, 1, 0, 0:1], data=x_win_0[0:1, 0, 0:4, 0:8, 1:8:2], engine=nisa.engine.tensor)
+    # db: partial sums of dy ride along, each after an eviction
+    db_part_0 = nl.ndarray((16, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
+    nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:16, 0, 1:5, 0:8, 1:9], axis=(1, 2, 3))
     nisa.nc_transpose(dst=t_ps_2[0:128, 1, 1, 0:1], data=x_win_0[0:1, 0, 0:4, 1:9, 1:8:2], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_2[0:128, 1, 2, 0:1], data=x_win_0[0:1, 0, 0:4, 2:10, 1:8:2], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_2[0:128, 2, 0, 0:1], data=x_win_0[0:1, 0, 0:4, 0:8, 2:9:2], engine=nisa.engine.tensor)
@@ -292,9 +291,7 @@ def conv3d_n1_ci1_co16_i4x8x8_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, x_
 
     # === db ==========================================================================================================
     # Add the partial sums of all slabs up, round once, store.
-    db_sum_0 = nl.ndarray((16, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_0")
-    nisa.tensor_reduce(dst=db_sum_0, op=nl.add, data=db_part_0, axis=1)
     db_out_0 = nl.ndarray((16, 1), dtype=nl.bfloat16, buffer=nl.sbuf, name="db_out_0")
-    nisa.tensor_copy(dst=db_out_0, src=db_sum_0, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=db_out_0, src=db_part_0, engine=nisa.engine.scalar)
     nisa.dma_copy(dst=db.ap(pattern=[[1, 16], [1, 1]], offset=0), src=db_out_0)
     return dx, dw, db

@@ -52,24 +52,23 @@ Memory
     x_win     sbuf    2        [128, 1, 4, 7, 7]   bf16   392
     dy_win    sbuf    2        [128, 1, 2, 9, 9]   bf16   324
     w_nat     sbuf    4        [128, 24, 256]      bf16   12288
-    db_part   sbuf    2        [128, 1]            fp32   4
     stat_t    sbuf    1        [98, 1, 3, 1, 256]  bf16   1536
     t_ps      psum    6        [98, 2, 3, 128]     bf16   1536
+    db_part   sbuf    2        [128, 1]            fp32   4
     mov_t     sbuf    1        [98, 3, 1, 3, 256]  bf16   4608
-    dw_ps     psum    36       [128, 1, 2, 256]    fp32   2048
+    dw_ps     psum    36       [128, 2, 1, 256]    fp32   2048
     w_turned  sbuf    4        [128, 27, 128]      bf16   6912
     w_ps      psum    16       [128, 8, 128]       bf16   2048
     dw_out    sbuf    36       [128, 2, 256]       bf16   1024
     dx_out    sbuf    2        [128, 1, 2, 7, 7]   bf16   196
     dx_ps     psum    2        [128, 2, 7, 7]      fp32   392
-    db_sum    sbuf    2        [128, 1]            fp32   4
     db_out    sbuf    2        [128, 1]            bf16   2
 
 Cost
-    420 instructions: 66 dma_copy, 12 memset, 144 nc_matmul, 132 nc_transpose, 62 tensor_copy, 4 tensor_reduce
+    418 instructions: 66 dma_copy, 12 memset, 144 nc_matmul, 132 nc_transpose, 62 tensor_copy, 2 tensor_reduce
     needs NKI 0.3 or newer
     3639296 bytes read, 3589632 bytes written; compulsory 7228928
-    busy us: tensor 15.9, vector 12.1, scalar 12.1, gpsimd 0.6, dma 24.6; bound by dma
+    busy us: tensor 15.9, vector 12.8, scalar 10.7, gpsimd 0.6, dma 24.6; bound by dma
     makespan 29.2 us expected; floor 19.6 us
 
 Pseudocode
@@ -127,22 +126,21 @@ def conv3d_n1_ci256_co256_i2x7x7_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     nisa.dma_copy(dst=w_nat_2, src=filters.ap(pattern=[[256, 128], [65536, 24], [1, 256]], offset=32768))
 
     # === slab 1 of 1: db, operands of dw =============================================================================
-    # db: partial sums of dy ride along, one after each eviction
-    db_part_0 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
-    db_part_1 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_1")
     stat_t_0 = nl.ndarray((98, 1, 3, 1, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="stat_t_0")
     t_ps_0 = nl.ndarray((98, 3, 1, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_0")
     nisa.nc_transpose(dst=t_ps_0[0:98, 0, 0, 0:128], data=x_win_0[0:128, 0, 0:2, 0:7, 0:7], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_0[0:98, 1, 0, 0:128], data=x_win_0[0:128, 0, 1:3, 0:7, 0:7], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_0[0:98, 2, 0, 0:128], data=x_win_0[0:128, 0, 2:4, 0:7, 0:7], engine=nisa.engine.tensor)
     nisa.tensor_copy(dst=stat_t_0[0:98, 0, 0:3, 0:1, 0:128], src=t_ps_0, engine=nisa.engine.vector)
-    nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:128, 0, 0:2, 1:8, 1:8], axis=(1, 2, 3))
     t_ps_1 = nl.ndarray((98, 3, 1, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_1")
     nisa.nc_transpose(dst=t_ps_1[0:98, 0, 0, 0:128], data=x_win_1[0:128, 0, 0:2, 0:7, 0:7], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:98, 1, 0, 0:128], data=x_win_1[0:128, 0, 1:3, 0:7, 0:7], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:98, 2, 0, 0:128], data=x_win_1[0:128, 0, 2:4, 0:7, 0:7], engine=nisa.engine.tensor)
+    # db: partial sums of dy ride along, each after an eviction
+    db_part_0 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
+    db_part_1 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_1")
+    nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:128, 0, 0:2, 1:8, 1:8], axis=(1, 2, 3))
     nisa.tensor_copy(dst=stat_t_0[0:98, 0, 0:3, 0:1, 128:256], src=t_ps_1, engine=nisa.engine.scalar)
-    nisa.tensor_reduce(dst=db_part_1, op=nl.add, data=dy_win_1[0:128, 0, 0:2, 1:8, 1:8], axis=(1, 2, 3))
     mov_t_0 = nl.ndarray((98, 3, 1, 3, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="mov_t_0")
     t_ps_2 = nl.ndarray((98, 2, 3, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_2")
     nisa.nc_transpose(dst=t_ps_2[0:98, 0, 0, 0:128], data=dy_win_0[0:128, 0, 0:2, 0:7, 0:7], engine=nisa.engine.tensor)
@@ -161,6 +159,7 @@ def conv3d_n1_ci256_co256_i2x7x7_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     nisa.nc_transpose(dst=t_ps_4[0:98, 0, 0, 0:128], data=dy_win_1[0:128, 0, 0:2, 0:7, 0:7], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_4[0:98, 0, 1, 0:128], data=dy_win_1[0:128, 0, 0:2, 1:8, 0:7], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_4[0:98, 0, 2, 0:128], data=dy_win_1[0:128, 0, 0:2, 2:9, 0:7], engine=nisa.engine.tensor)
+    nisa.tensor_reduce(dst=db_part_1, op=nl.add, data=dy_win_1[0:128, 0, 0:2, 1:8, 1:8], axis=(1, 2, 3))
     nisa.nc_transpose(dst=t_ps_4[0:98, 1, 0, 0:128], data=dy_win_1[0:128, 0, 0:2, 0:7, 1:8], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_4[0:98, 1, 1, 0:128], data=dy_win_1[0:128, 0, 0:2, 1:8, 1:8], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_4[0:98, 1, 2, 0:128], data=dy_win_1[0:128, 0, 0:2, 2:9, 1:8], engine=nisa.engine.tensor)
@@ -173,15 +172,15 @@ def conv3d_n1_ci256_co256_i2x7x7_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
 
     # === slab 1 of 1: dw, filters ====================================================================================
     # Stationary matrices of dx, dy's channels on partitions.
-    dw_ps_0 = nl.ndarray((128, 1, 2, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_0")
-    dw_ps_1 = nl.ndarray((128, 1, 2, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_1")
-    dw_ps_2 = nl.ndarray((128, 1, 2, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_2")
+    dw_ps_0 = nl.ndarray((128, 2, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_0")
+    dw_ps_1 = nl.ndarray((128, 1, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_1")
+    dw_ps_2 = nl.ndarray((128, 2, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_2")
     dw_ps_3 = nl.ndarray((128, 1, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_3")
-    # dw_ps_0: dw of taps d 0, h 1 to 2, w 2, channels 0 to 127 on partitions, 0 to 255 along columns
+    # dw_ps_0: dw of taps d 0, h 2, w 1 to 2, channels 0 to 127 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_0,
         stationary=stat_t_0[0:98, 0, 0, 0, 0:128],
-        moving=mov_t_0[0:98, 0:1, 0, 0:2, 0:256],
+        moving=mov_t_0[0:98, 0:2, 0, 0:1, 0:256],
         accumulate=False,
     )
     w_nat_3 = nl.ndarray((128, 3, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_nat_3")
@@ -192,81 +191,80 @@ def conv3d_n1_ci256_co256_i2x7x7_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     nisa.nc_transpose(dst=w_ps_0[0:128, 1, 0:128], data=w_nat_0[0:128, 1, 0:128], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_0[0:128, 2, 0:128], data=w_nat_0[0:128, 2, 0:128], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_0[0:128, 3, 0:128], data=w_nat_0[0:128, 3, 0:128], engine=nisa.engine.tensor)
-    # dw_ps_1: dw of taps d 0, h 1 to 2, w 1, channels 0 to 127 on partitions, 0 to 255 along columns
+    # dw_ps_1: dw of taps d 0, h 2, w 0, channels 0 to 127 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_1,
         stationary=stat_t_0[0:98, 0, 0, 0, 0:128],
-        moving=mov_t_0[0:98, 1:2, 0, 0:2, 0:256],
+        moving=mov_t_0[0:98, 2:3, 0, 0:1, 0:256],
         accumulate=False,
     )
     nisa.nc_transpose(dst=w_ps_0[0:128, 4, 0:128], data=w_nat_0[0:128, 4, 0:128], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_0[0:128, 5, 0:128], data=w_nat_0[0:128, 5, 0:128], engine=nisa.engine.tensor)
-    nisa.nc_transpose(dst=w_ps_0[0:128, 6, 0:128], data=w_nat_0[0:128, 6, 0:128], engine=nisa.engine.tensor)
-    nisa.nc_transpose(dst=w_ps_0[0:128, 7, 0:128], data=w_nat_0[0:128, 7, 0:128], engine=nisa.engine.tensor)
-    # dw_ps_2: dw of taps d 0, h 1 to 2, w 0, channels 0 to 127 on partitions, 0 to 255 along columns
+    # dw_ps_2: dw of taps d 0, h 1, w 1 to 2, channels 0 to 127 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_2,
         stationary=stat_t_0[0:98, 0, 0, 0, 0:128],
-        moving=mov_t_0[0:98, 2:3, 0, 0:2, 0:256],
+        moving=mov_t_0[0:98, 0:2, 0, 1:2, 0:256],
         accumulate=False,
     )
+    nisa.nc_transpose(dst=w_ps_0[0:128, 6, 0:128], data=w_nat_0[0:128, 6, 0:128], engine=nisa.engine.tensor)
+    nisa.nc_transpose(dst=w_ps_0[0:128, 7, 0:128], data=w_nat_0[0:128, 7, 0:128], engine=nisa.engine.tensor)
     nisa.tensor_copy(dst=w_turned_0[0:128, 0:8, 0:128], src=w_ps_0, engine=nisa.engine.vector)
     w_ps_1 = nl.ndarray((128, 8, 128), dtype=nl.bfloat16, buffer=nl.psum, name="w_ps_1")
     nisa.nc_transpose(dst=w_ps_1[0:128, 0, 0:128], data=w_nat_0[0:128, 8, 0:128], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_1[0:128, 1, 0:128], data=w_nat_0[0:128, 9, 0:128], engine=nisa.engine.tensor)
-    nisa.nc_transpose(dst=w_ps_1[0:128, 2, 0:128], data=w_nat_0[0:128, 10, 0:128], engine=nisa.engine.tensor)
-    nisa.nc_transpose(dst=w_ps_1[0:128, 3, 0:128], data=w_nat_0[0:128, 11, 0:128], engine=nisa.engine.tensor)
-    # dw_ps_3: dw of taps d 0, h 0, w 2, channels 0 to 127 on partitions, 0 to 255 along columns
+    # dw_ps_3: dw of taps d 0, h 1, w 0, channels 0 to 127 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_3,
         stationary=stat_t_0[0:98, 0, 0, 0, 0:128],
-        moving=mov_t_0[0:98, 0:1, 0, 2:3, 0:256],
+        moving=mov_t_0[0:98, 2:3, 0, 1:2, 0:256],
         accumulate=False,
     )
-    nisa.nc_transpose(dst=w_ps_1[0:128, 4, 0:128], data=w_nat_0[0:128, 12, 0:128], engine=nisa.engine.tensor)
-    nisa.nc_transpose(dst=w_ps_1[0:128, 5, 0:128], data=w_nat_0[0:128, 13, 0:128], engine=nisa.engine.tensor)
+    nisa.nc_transpose(dst=w_ps_1[0:128, 2, 0:128], data=w_nat_0[0:128, 10, 0:128], engine=nisa.engine.tensor)
+    nisa.nc_transpose(dst=w_ps_1[0:128, 3, 0:128], data=w_nat_0[0:128, 11, 0:128], engine=nisa.engine.tensor)
     dw_out_0 = nl.ndarray((128, 2, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_0")
     nisa.tensor_copy(
-        dst=dw_out_0.ap(pattern=[[512, 128], [256, 1], [256, 2], [1, 256]], offset=0),
+        dst=dw_out_0.ap(pattern=[[512, 128], [256, 2], [512, 1], [1, 256]], offset=0),
         src=dw_ps_0,
         engine=nisa.engine.scalar,
     )
     nisa.dma_copy(dst=dw[0, 2, 2, 0:128, 0:256], src=dw_out_0[0:128, 0, 0:256])
-    nisa.dma_copy(dst=dw[0, 1, 2, 0:128, 0:256], src=dw_out_0[0:128, 1, 0:256])
-    dw_out_1 = nl.ndarray((128, 2, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_1")
+    nisa.dma_copy(dst=dw[0, 2, 1, 0:128, 0:256], src=dw_out_0[0:128, 1, 0:256])
+    dw_out_1 = nl.ndarray((128, 1, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_1")
     nisa.tensor_copy(
-        dst=dw_out_1.ap(pattern=[[512, 128], [256, 1], [256, 2], [1, 256]], offset=0),
+        dst=dw_out_1.ap(pattern=[[256, 128], [256, 1], [256, 1], [1, 256]], offset=0),
         src=dw_ps_1,
         engine=nisa.engine.vector,
     )
-    nisa.dma_copy(dst=dw[0, 2, 1, 0:128, 0:256], src=dw_out_1[0:128, 0, 0:256])
-    nisa.dma_copy(dst=dw[0, 1, 1, 0:128, 0:256], src=dw_out_1[0:128, 1, 0:256])
+    nisa.dma_copy(dst=dw[0, 2, 0, 0:128, 0:256], src=dw_out_1[0:128, 0, 0:256])
     dw_out_2 = nl.ndarray((128, 2, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_2")
     nisa.tensor_copy(
-        dst=dw_out_2.ap(pattern=[[512, 128], [256, 1], [256, 2], [1, 256]], offset=0),
+        dst=dw_out_2.ap(pattern=[[512, 128], [256, 2], [512, 1], [1, 256]], offset=0),
         src=dw_ps_2,
         engine=nisa.engine.scalar,
     )
-    nisa.dma_copy(dst=dw[0, 2, 0, 0:128, 0:256], src=dw_out_2[0:128, 0, 0:256])
-    nisa.dma_copy(dst=dw[0, 1, 0, 0:128, 0:256], src=dw_out_2[0:128, 1, 0:256])
+    nisa.dma_copy(dst=dw[0, 1, 2, 0:128, 0:256], src=dw_out_2[0:128, 0, 0:256])
+    nisa.dma_copy(dst=dw[0, 1, 1, 0:128, 0:256], src=dw_out_2[0:128, 1, 0:256])
     dw_out_3 = nl.ndarray((128, 1, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_3")
     nisa.tensor_copy(
         dst=dw_out_3.ap(pattern=[[256, 128], [256, 1], [256, 1], [1, 256]], offset=0),
         src=dw_ps_3,
         engine=nisa.engine.vector,
     )
-    nisa.dma_copy(dst=dw[0, 0, 2, 0:128, 0:256], src=dw_out_3[0:128, 0, 0:256])
-    dw_ps_4 = nl.ndarray((128, 1, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_4")
+    nisa.dma_copy(dst=dw[0, 1, 0, 0:128, 0:256], src=dw_out_3[0:128, 0, 0:256])
+    dw_ps_4 = nl.ndarray((128, 2, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_4")
     dw_ps_5 = nl.ndarray((128, 1, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_5")
-    dw_ps_6 = nl.ndarray((128, 1, 2, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_6")
-    dw_ps_7 = nl.ndarray((128, 1, 2, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_7")
-    # dw_ps_4: dw of taps d 0, h 0, w 1, channels 0 to 127 on partitions, 0 to 255 along columns
+    dw_ps_6 = nl.ndarray((128, 2, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_6")
+    dw_ps_7 = nl.ndarray((128, 1, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_7")
+    # dw_ps_4: dw of taps d 0, h 0, w 1 to 2, channels 0 to 127 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_4,
         stationary=stat_t_0[0:98, 0, 0, 0, 0:128],
-        moving=mov_t_0[0:98, 1:2, 0, 2:3, 0:256],
+        moving=mov_t_0[0:98, 0:2, 0, 2:3, 0:256],
         accumulate=False,
     )
+    nisa.nc_transpose(dst=w_ps_1[0:128, 4, 0:128], data=w_nat_0[0:128, 12, 0:128], engine=nisa.engine.tensor)
+    nisa.nc_transpose(dst=w_ps_1[0:128, 5, 0:128], data=w_nat_0[0:128, 13, 0:128], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_1[0:128, 6, 0:128], data=w_nat_0[0:128, 14, 0:128], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_1[0:128, 7, 0:128], data=w_nat_0[0:128, 15, 0:128], engine=nisa.engine.tensor)
     # dw_ps_5: dw of taps d 0, h 0, w 0, channels 0 to 127 on partitions, 0 to 255 along columns
@@ -280,93 +278,93 @@ def conv3d_n1_ci256_co256_i2x7x7_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     w_ps_2 = nl.ndarray((128, 8, 128), dtype=nl.bfloat16, buffer=nl.psum, name="w_ps_2")
     nisa.nc_transpose(dst=w_ps_2[0:128, 0, 0:128], data=w_nat_0[0:128, 16, 0:128], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_2[0:128, 1, 0:128], data=w_nat_0[0:128, 17, 0:128], engine=nisa.engine.tensor)
-    # dw_ps_6: dw of taps d 1, h 1 to 2, w 2, channels 0 to 127 on partitions, 0 to 255 along columns
+    # dw_ps_6: dw of taps d 1, h 2, w 1 to 2, channels 0 to 127 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_6,
         stationary=stat_t_0[0:98, 0, 1, 0, 0:128],
-        moving=mov_t_0[0:98, 0:1, 0, 0:2, 0:256],
+        moving=mov_t_0[0:98, 0:2, 0, 0:1, 0:256],
         accumulate=False,
     )
     nisa.nc_transpose(dst=w_ps_2[0:128, 2, 0:128], data=w_nat_0[0:128, 18, 0:128], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_2[0:128, 3, 0:128], data=w_nat_0[0:128, 19, 0:128], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_2[0:128, 4, 0:128], data=w_nat_0[0:128, 20, 0:128], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_2[0:128, 5, 0:128], data=w_nat_0[0:128, 21, 0:128], engine=nisa.engine.tensor)
-    # dw_ps_7: dw of taps d 1, h 1 to 2, w 1, channels 0 to 127 on partitions, 0 to 255 along columns
+    # dw_ps_7: dw of taps d 1, h 2, w 0, channels 0 to 127 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_7,
         stationary=stat_t_0[0:98, 0, 1, 0, 0:128],
-        moving=mov_t_0[0:98, 1:2, 0, 0:2, 0:256],
+        moving=mov_t_0[0:98, 2:3, 0, 0:1, 0:256],
         accumulate=False,
     )
     nisa.nc_transpose(dst=w_ps_2[0:128, 6, 0:128], data=w_nat_0[0:128, 22, 0:128], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_2[0:128, 7, 0:128], data=w_nat_0[0:128, 23, 0:128], engine=nisa.engine.tensor)
-    nisa.tensor_copy(dst=w_turned_0[0:128, 16:24, 0:128], src=w_ps_2, engine=nisa.engine.scalar)
-    w_turned_1 = nl.ndarray((128, 27, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_turned_1")
-    w_ps_3 = nl.ndarray((128, 8, 128), dtype=nl.bfloat16, buffer=nl.psum, name="w_ps_3")
-    nisa.nc_transpose(dst=w_ps_3[0:128, 0, 0:128], data=w_nat_0[0:128, 0, 128:256], engine=nisa.engine.tensor)
-    nisa.nc_transpose(dst=w_ps_3[0:128, 1, 0:128], data=w_nat_0[0:128, 1, 128:256], engine=nisa.engine.tensor)
-    dw_out_4 = nl.ndarray((128, 1, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_4")
+    dw_out_4 = nl.ndarray((128, 2, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_4")
     nisa.tensor_copy(
-        dst=dw_out_4.ap(pattern=[[256, 128], [256, 1], [256, 1], [1, 256]], offset=0),
+        dst=dw_out_4.ap(pattern=[[512, 128], [256, 2], [512, 1], [1, 256]], offset=0),
         src=dw_ps_4,
         engine=nisa.engine.scalar,
     )
-    nisa.dma_copy(dst=dw[0, 0, 1, 0:128, 0:256], src=dw_out_4[0:128, 0, 0:256])
+    nisa.dma_copy(dst=dw[0, 0, 2, 0:128, 0:256], src=dw_out_4[0:128, 0, 0:256])
+    nisa.dma_copy(dst=dw[0, 0, 1, 0:128, 0:256], src=dw_out_4[0:128, 1, 0:256])
     dw_out_5 = nl.ndarray((128, 1, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_5")
     nisa.tensor_copy(
         dst=dw_out_5.ap(pattern=[[256, 128], [256, 1], [256, 1], [1, 256]], offset=0),
         src=dw_ps_5,
-        engine=nisa.engine.scalar,
+        engine=nisa.engine.vector,
     )
     nisa.dma_copy(dst=dw[0, 0, 0, 0:128, 0:256], src=dw_out_5[0:128, 0, 0:256])
     dw_out_6 = nl.ndarray((128, 2, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_6")
     nisa.tensor_copy(
-        dst=dw_out_6.ap(pattern=[[512, 128], [256, 1], [256, 2], [1, 256]], offset=0),
+        dst=dw_out_6.ap(pattern=[[512, 128], [256, 2], [512, 1], [1, 256]], offset=0),
         src=dw_ps_6,
         engine=nisa.engine.vector,
     )
     nisa.dma_copy(dst=dw[1, 2, 2, 0:128, 0:256], src=dw_out_6[0:128, 0, 0:256])
-    nisa.dma_copy(dst=dw[1, 1, 2, 0:128, 0:256], src=dw_out_6[0:128, 1, 0:256])
-    dw_out_7 = nl.ndarray((128, 2, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_7")
+    nisa.dma_copy(dst=dw[1, 2, 1, 0:128, 0:256], src=dw_out_6[0:128, 1, 0:256])
+    dw_out_7 = nl.ndarray((128, 1, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_7")
     nisa.tensor_copy(
-        dst=dw_out_7.ap(pattern=[[512, 128], [256, 1], [256, 2], [1, 256]], offset=0),
+        dst=dw_out_7.ap(pattern=[[256, 128], [256, 1], [256, 1], [1, 256]], offset=0),
         src=dw_ps_7,
         engine=nisa.engine.scalar,
     )
-    nisa.dma_copy(dst=dw[1, 2, 1, 0:128, 0:256], src=dw_out_7[0:128, 0, 0:256])
-    nisa.dma_copy(dst=dw[1, 1, 1, 0:128, 0:256], src=dw_out_7[0:128, 1, 0:256])
-    dw_ps_8 = nl.ndarray((128, 1, 2, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_8")
+    nisa.dma_copy(dst=dw[1, 2, 0, 0:128, 0:256], src=dw_out_7[0:128, 0, 0:256])
+    dw_ps_8 = nl.ndarray((128, 2, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_8")
     dw_ps_9 = nl.ndarray((128, 1, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_9")
-    dw_ps_10 = nl.ndarray((128, 1, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_10")
+    dw_ps_10 = nl.ndarray((128, 2, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_10")
     dw_ps_11 = nl.ndarray((128, 1, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_11")
-    # dw_ps_8: dw of taps d 1, h 1 to 2, w 0, channels 0 to 127 on partitions, 0 to 255 along columns
+    # dw_ps_8: dw of taps d 1, h 1, w 1 to 2, channels 0 to 127 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_8,
         stationary=stat_t_0[0:98, 0, 1, 0, 0:128],
-        moving=mov_t_0[0:98, 2:3, 0, 0:2, 0:256],
+        moving=mov_t_0[0:98, 0:2, 0, 1:2, 0:256],
         accumulate=False,
     )
+    nisa.tensor_copy(dst=w_turned_0[0:128, 16:24, 0:128], src=w_ps_2, engine=nisa.engine.vector)
+    w_turned_1 = nl.ndarray((128, 27, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_turned_1")
+    w_ps_3 = nl.ndarray((128, 8, 128), dtype=nl.bfloat16, buffer=nl.psum, name="w_ps_3")
+    nisa.nc_transpose(dst=w_ps_3[0:128, 0, 0:128], data=w_nat_0[0:128, 0, 128:256], engine=nisa.engine.tensor)
+    nisa.nc_transpose(dst=w_ps_3[0:128, 1, 0:128], data=w_nat_0[0:128, 1, 128:256], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_3[0:128, 2, 0:128], data=w_nat_0[0:128, 2, 128:256], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_3[0:128, 3, 0:128], data=w_nat_0[0:128, 3, 128:256], engine=nisa.engine.tensor)
-    nisa.nc_transpose(dst=w_ps_3[0:128, 4, 0:128], data=w_nat_0[0:128, 4, 128:256], engine=nisa.engine.tensor)
-    nisa.nc_transpose(dst=w_ps_3[0:128, 5, 0:128], data=w_nat_0[0:128, 5, 128:256], engine=nisa.engine.tensor)
-    # dw_ps_9: dw of taps d 1, h 0, w 2, channels 0 to 127 on partitions, 0 to 255 along columns
+    # dw_ps_9: dw of taps d 1, h 1, w 0, channels 0 to 127 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_9,
         stationary=stat_t_0[0:98, 0, 1, 0, 0:128],
-        moving=mov_t_0[0:98, 0:1, 0, 2:3, 0:256],
+        moving=mov_t_0[0:98, 2:3, 0, 1:2, 0:256],
+        accumulate=False,
+    )
+    nisa.nc_transpose(dst=w_ps_3[0:128, 4, 0:128], data=w_nat_0[0:128, 4, 128:256], engine=nisa.engine.tensor)
+    nisa.nc_transpose(dst=w_ps_3[0:128, 5, 0:128], data=w_nat_0[0:128, 5, 128:256], engine=nisa.engine.tensor)
+    # dw_ps_10: dw of taps d 1, h 0, w 1 to 2, channels 0 to 127 on partitions, 0 to 255 along columns
+    nisa.nc_matmul(
+        dst=dw_ps_10,
+        stationary=stat_t_0[0:98, 0, 1, 0, 0:128],
+        moving=mov_t_0[0:98, 0:2, 0, 2:3, 0:256],
         accumulate=False,
     )
     nisa.nc_transpose(dst=w_ps_3[0:128, 6, 0:128], data=w_nat_0[0:128, 6, 128:256], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_3[0:128, 7, 0:128], data=w_nat_0[0:128, 7, 128:256], engine=nisa.engine.tensor)
-    # dw_ps_10: dw of taps d 1, h 0, w 1, channels 0 to 127 on partitions, 0 to 255 along columns
-    nisa.nc_matmul(
-        dst=dw_ps_10,
-        stationary=stat_t_0[0:98, 0, 1, 0, 0:128],
-        moving=mov_t_0[0:98, 1:2, 0, 2:3, 0:256],
-        accumulate=False,
-    )
-    nisa.tensor_copy(dst=w_turned_1[0:128, 0:8, 0:128], src=w_ps_3, engine=nisa.engine.vector)
+    nisa.tensor_copy(dst=w_turned_1[0:128, 0:8, 0:128], src=w_ps_3, engine=nisa.engine.scalar)
     w_ps_4 = nl.ndarray((128, 8, 128), dtype=nl.bfloat16, buffer=nl.psum, name="w_ps_4")
     nisa.nc_transpose(dst=w_ps_4[0:128, 0, 0:128], data=w_nat_0[0:128, 8, 128:256], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_4[0:128, 1, 0:128], data=w_nat_0[0:128, 9, 128:256], engine=nisa.engine.tensor)
@@ -381,26 +379,27 @@ def conv3d_n1_ci256_co256_i2x7x7_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     nisa.nc_transpose(dst=w_ps_4[0:128, 3, 0:128], data=w_nat_0[0:128, 11, 128:256], engine=nisa.engine.tensor)
     dw_out_8 = nl.ndarray((128, 2, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_8")
     nisa.tensor_copy(
-        dst=dw_out_8.ap(pattern=[[512, 128], [256, 1], [256, 2], [1, 256]], offset=0),
+        dst=dw_out_8.ap(pattern=[[512, 128], [256, 2], [512, 1], [1, 256]], offset=0),
         src=dw_ps_8,
         engine=nisa.engine.vector,
     )
-    nisa.dma_copy(dst=dw[1, 2, 0, 0:128, 0:256], src=dw_out_8[0:128, 0, 0:256])
-    nisa.dma_copy(dst=dw[1, 1, 0, 0:128, 0:256], src=dw_out_8[0:128, 1, 0:256])
+    nisa.dma_copy(dst=dw[1, 1, 2, 0:128, 0:256], src=dw_out_8[0:128, 0, 0:256])
+    nisa.dma_copy(dst=dw[1, 1, 1, 0:128, 0:256], src=dw_out_8[0:128, 1, 0:256])
     dw_out_9 = nl.ndarray((128, 1, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_9")
     nisa.tensor_copy(
         dst=dw_out_9.ap(pattern=[[256, 128], [256, 1], [256, 1], [1, 256]], offset=0),
         src=dw_ps_9,
         engine=nisa.engine.scalar,
     )
-    nisa.dma_copy(dst=dw[1, 0, 2, 0:128, 0:256], src=dw_out_9[0:128, 0, 0:256])
-    dw_out_10 = nl.ndarray((128, 1, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_10")
+    nisa.dma_copy(dst=dw[1, 1, 0, 0:128, 0:256], src=dw_out_9[0:128, 0, 0:256])
+    dw_out_10 = nl.ndarray((128, 2, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_10")
     nisa.tensor_copy(
-        dst=dw_out_10.ap(pattern=[[256, 128], [256, 1], [256, 1], [1, 256]], offset=0),
+        dst=dw_out_10.ap(pattern=[[512, 128], [256, 2], [512, 1], [1, 256]], offset=0),
         src=dw_ps_10,
-        engine=nisa.engine.scalar,
+        engine=nisa.engine.vector,
     )
-    nisa.dma_copy(dst=dw[1, 0, 1, 0:128, 0:256], src=dw_out_10[0:128, 0, 0:256])
+    nisa.dma_copy(dst=dw[1, 0, 2, 0:128, 0:256], src=dw_out_10[0:128, 0, 0:256])
+    nisa.dma_copy(dst=dw[1, 0, 1, 0:128, 0:256], src=dw_out_10[0:128, 1, 0:256])
     dw_out_11 = nl.ndarray((128, 1, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_11")
     nisa.tensor_copy(
         dst=dw_out_11.ap(pattern=[[256, 128], [256, 1], [256, 1], [1, 256]], offset=0),
@@ -408,98 +407,97 @@ def conv3d_n1_ci256_co256_i2x7x7_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
         engine=nisa.engine.scalar,
     )
     nisa.dma_copy(dst=dw[1, 0, 0, 0:128, 0:256], src=dw_out_11[0:128, 0, 0:256])
-    dw_ps_12 = nl.ndarray((128, 1, 2, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_12")
-    dw_ps_13 = nl.ndarray((128, 1, 2, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_13")
-    dw_ps_14 = nl.ndarray((128, 1, 2, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_14")
+    dw_ps_12 = nl.ndarray((128, 2, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_12")
+    dw_ps_13 = nl.ndarray((128, 1, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_13")
+    dw_ps_14 = nl.ndarray((128, 2, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_14")
     dw_ps_15 = nl.ndarray((128, 1, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_15")
-    # dw_ps_12: dw of taps d 2, h 1 to 2, w 2, channels 0 to 127 on partitions, 0 to 255 along columns
+    # dw_ps_12: dw of taps d 2, h 2, w 1 to 2, channels 0 to 127 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_12,
         stationary=stat_t_0[0:98, 0, 2, 0, 0:128],
-        moving=mov_t_0[0:98, 0:1, 0, 0:2, 0:256],
+        moving=mov_t_0[0:98, 0:2, 0, 0:1, 0:256],
         accumulate=False,
     )
     nisa.nc_transpose(dst=w_ps_4[0:128, 4, 0:128], data=w_nat_0[0:128, 12, 128:256], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_4[0:128, 5, 0:128], data=w_nat_0[0:128, 13, 128:256], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_4[0:128, 6, 0:128], data=w_nat_0[0:128, 14, 128:256], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_4[0:128, 7, 0:128], data=w_nat_0[0:128, 15, 128:256], engine=nisa.engine.tensor)
-    # dw_ps_13: dw of taps d 2, h 1 to 2, w 1, channels 0 to 127 on partitions, 0 to 255 along columns
+    # dw_ps_13: dw of taps d 2, h 2, w 0, channels 0 to 127 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_13,
         stationary=stat_t_0[0:98, 0, 2, 0, 0:128],
-        moving=mov_t_0[0:98, 1:2, 0, 0:2, 0:256],
+        moving=mov_t_0[0:98, 2:3, 0, 0:1, 0:256],
         accumulate=False,
     )
-    nisa.tensor_copy(dst=w_turned_1[0:128, 8:16, 0:128], src=w_ps_4, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=w_turned_1[0:128, 8:16, 0:128], src=w_ps_4, engine=nisa.engine.vector)
     w_ps_5 = nl.ndarray((128, 8, 128), dtype=nl.bfloat16, buffer=nl.psum, name="w_ps_5")
     nisa.nc_transpose(dst=w_ps_5[0:128, 0, 0:128], data=w_nat_0[0:128, 16, 128:256], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_5[0:128, 1, 0:128], data=w_nat_0[0:128, 17, 128:256], engine=nisa.engine.tensor)
-    nisa.nc_transpose(dst=w_ps_5[0:128, 2, 0:128], data=w_nat_0[0:128, 18, 128:256], engine=nisa.engine.tensor)
-    nisa.nc_transpose(dst=w_ps_5[0:128, 3, 0:128], data=w_nat_0[0:128, 19, 128:256], engine=nisa.engine.tensor)
-    # dw_ps_14: dw of taps d 2, h 1 to 2, w 0, channels 0 to 127 on partitions, 0 to 255 along columns
+    # dw_ps_14: dw of taps d 2, h 1, w 1 to 2, channels 0 to 127 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_14,
         stationary=stat_t_0[0:98, 0, 2, 0, 0:128],
-        moving=mov_t_0[0:98, 2:3, 0, 0:2, 0:256],
+        moving=mov_t_0[0:98, 0:2, 0, 1:2, 0:256],
         accumulate=False,
     )
+    nisa.nc_transpose(dst=w_ps_5[0:128, 2, 0:128], data=w_nat_0[0:128, 18, 128:256], engine=nisa.engine.tensor)
+    nisa.nc_transpose(dst=w_ps_5[0:128, 3, 0:128], data=w_nat_0[0:128, 19, 128:256], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_5[0:128, 4, 0:128], data=w_nat_0[0:128, 20, 128:256], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_5[0:128, 5, 0:128], data=w_nat_0[0:128, 21, 128:256], engine=nisa.engine.tensor)
-    nisa.nc_transpose(dst=w_ps_5[0:128, 6, 0:128], data=w_nat_0[0:128, 22, 128:256], engine=nisa.engine.tensor)
-    nisa.nc_transpose(dst=w_ps_5[0:128, 7, 0:128], data=w_nat_0[0:128, 23, 128:256], engine=nisa.engine.tensor)
-    # dw_ps_15: dw of taps d 2, h 0, w 2, channels 0 to 127 on partitions, 0 to 255 along columns
+    # dw_ps_15: dw of taps d 2, h 1, w 0, channels 0 to 127 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_15,
         stationary=stat_t_0[0:98, 0, 2, 0, 0:128],
-        moving=mov_t_0[0:98, 0:1, 0, 2:3, 0:256],
+        moving=mov_t_0[0:98, 2:3, 0, 1:2, 0:256],
         accumulate=False,
     )
-    nisa.tensor_copy(dst=w_turned_1[0:128, 16:24, 0:128], src=w_ps_5, engine=nisa.engine.vector)
-    w_ps_6 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.psum, name="w_ps_6")
-    nisa.nc_transpose(dst=w_ps_6[0:128, 0, 0:128], data=w_nat_1[0:128, 0, 0:128], engine=nisa.engine.tensor)
-    nisa.nc_transpose(dst=w_ps_6[0:128, 1, 0:128], data=w_nat_1[0:128, 1, 0:128], engine=nisa.engine.tensor)
+    nisa.nc_transpose(dst=w_ps_5[0:128, 6, 0:128], data=w_nat_0[0:128, 22, 128:256], engine=nisa.engine.tensor)
+    nisa.nc_transpose(dst=w_ps_5[0:128, 7, 0:128], data=w_nat_0[0:128, 23, 128:256], engine=nisa.engine.tensor)
     dw_out_12 = nl.ndarray((128, 2, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_12")
     nisa.tensor_copy(
-        dst=dw_out_12.ap(pattern=[[512, 128], [256, 1], [256, 2], [1, 256]], offset=0),
+        dst=dw_out_12.ap(pattern=[[512, 128], [256, 2], [512, 1], [1, 256]], offset=0),
         src=dw_ps_12,
-        engine=nisa.engine.vector,
+        engine=nisa.engine.scalar,
     )
     nisa.dma_copy(dst=dw[2, 2, 2, 0:128, 0:256], src=dw_out_12[0:128, 0, 0:256])
-    nisa.dma_copy(dst=dw[2, 1, 2, 0:128, 0:256], src=dw_out_12[0:128, 1, 0:256])
-    dw_out_13 = nl.ndarray((128, 2, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_13")
+    nisa.dma_copy(dst=dw[2, 2, 1, 0:128, 0:256], src=dw_out_12[0:128, 1, 0:256])
+    dw_out_13 = nl.ndarray((128, 1, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_13")
     nisa.tensor_copy(
-        dst=dw_out_13.ap(pattern=[[512, 128], [256, 1], [256, 2], [1, 256]], offset=0),
+        dst=dw_out_13.ap(pattern=[[256, 128], [256, 1], [256, 1], [1, 256]], offset=0),
         src=dw_ps_13,
         engine=nisa.engine.scalar,
     )
-    nisa.dma_copy(dst=dw[2, 2, 1, 0:128, 0:256], src=dw_out_13[0:128, 0, 0:256])
-    nisa.dma_copy(dst=dw[2, 1, 1, 0:128, 0:256], src=dw_out_13[0:128, 1, 0:256])
+    nisa.dma_copy(dst=dw[2, 2, 0, 0:128, 0:256], src=dw_out_13[0:128, 0, 0:256])
     dw_out_14 = nl.ndarray((128, 2, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_14")
     nisa.tensor_copy(
-        dst=dw_out_14.ap(pattern=[[512, 128], [256, 1], [256, 2], [1, 256]], offset=0),
+        dst=dw_out_14.ap(pattern=[[512, 128], [256, 2], [512, 1], [1, 256]], offset=0),
         src=dw_ps_14,
         engine=nisa.engine.vector,
     )
-    nisa.dma_copy(dst=dw[2, 2, 0, 0:128, 0:256], src=dw_out_14[0:128, 0, 0:256])
-    nisa.dma_copy(dst=dw[2, 1, 0, 0:128, 0:256], src=dw_out_14[0:128, 1, 0:256])
+    nisa.dma_copy(dst=dw[2, 1, 2, 0:128, 0:256], src=dw_out_14[0:128, 0, 0:256])
+    nisa.dma_copy(dst=dw[2, 1, 1, 0:128, 0:256], src=dw_out_14[0:128, 1, 0:256])
     dw_out_15 = nl.ndarray((128, 1, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_15")
     nisa.tensor_copy(
         dst=dw_out_15.ap(pattern=[[256, 128], [256, 1], [256, 1], [1, 256]], offset=0),
         src=dw_ps_15,
         engine=nisa.engine.scalar,
     )
-    nisa.dma_copy(dst=dw[2, 0, 2, 0:128, 0:256], src=dw_out_15[0:128, 0, 0:256])
-    dw_ps_16 = nl.ndarray((128, 1, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_16")
+    nisa.dma_copy(dst=dw[2, 1, 0, 0:128, 0:256], src=dw_out_15[0:128, 0, 0:256])
+    dw_ps_16 = nl.ndarray((128, 2, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_16")
     dw_ps_17 = nl.ndarray((128, 1, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_17")
-    dw_ps_18 = nl.ndarray((128, 1, 2, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_18")
-    dw_ps_19 = nl.ndarray((128, 1, 2, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_19")
-    # dw_ps_16: dw of taps d 2, h 0, w 1, channels 0 to 127 on partitions, 0 to 255 along columns
+    dw_ps_18 = nl.ndarray((128, 2, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_18")
+    dw_ps_19 = nl.ndarray((128, 1, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_19")
+    # dw_ps_16: dw of taps d 2, h 0, w 1 to 2, channels 0 to 127 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_16,
         stationary=stat_t_0[0:98, 0, 2, 0, 0:128],
-        moving=mov_t_0[0:98, 1:2, 0, 2:3, 0:256],
+        moving=mov_t_0[0:98, 0:2, 0, 2:3, 0:256],
         accumulate=False,
     )
+    nisa.tensor_copy(dst=w_turned_1[0:128, 16:24, 0:128], src=w_ps_5, engine=nisa.engine.vector)
+    w_ps_6 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.psum, name="w_ps_6")
+    nisa.nc_transpose(dst=w_ps_6[0:128, 0, 0:128], data=w_nat_1[0:128, 0, 0:128], engine=nisa.engine.tensor)
+    nisa.nc_transpose(dst=w_ps_6[0:128, 1, 0:128], data=w_nat_1[0:128, 1, 0:128], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_6[0:128, 2, 0:128], data=w_nat_1[0:128, 2, 0:128], engine=nisa.engine.tensor)
     nisa.tensor_copy(dst=w_turned_0[0:128, 24:27, 0:128], src=w_ps_6, engine=nisa.engine.scalar)
     w_ps_7 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.psum, name="w_ps_7")
@@ -513,94 +511,94 @@ def conv3d_n1_ci256_co256_i2x7x7_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     )
     nisa.nc_transpose(dst=w_ps_7[0:128, 1, 0:128], data=w_nat_1[0:128, 1, 128:256], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_7[0:128, 2, 0:128], data=w_nat_1[0:128, 2, 128:256], engine=nisa.engine.tensor)
-    # dw_ps_18: dw of taps d 0, h 1 to 2, w 2, channels 128 to 255 on partitions, 0 to 255 along columns
+    # dw_ps_18: dw of taps d 0, h 2, w 1 to 2, channels 128 to 255 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_18,
         stationary=stat_t_0[0:98, 0, 0, 0, 128:256],
-        moving=mov_t_0[0:98, 0:1, 0, 0:2, 0:256],
+        moving=mov_t_0[0:98, 0:2, 0, 0:1, 0:256],
         accumulate=False,
     )
-    nisa.tensor_copy(dst=w_turned_1[0:128, 24:27, 0:128], src=w_ps_7, engine=nisa.engine.vector)
+    nisa.tensor_copy(dst=w_turned_1[0:128, 24:27, 0:128], src=w_ps_7, engine=nisa.engine.scalar)
     w_turned_2 = nl.ndarray((128, 27, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_turned_2")
     w_ps_8 = nl.ndarray((128, 8, 128), dtype=nl.bfloat16, buffer=nl.psum, name="w_ps_8")
     nisa.nc_transpose(dst=w_ps_8[0:128, 0, 0:128], data=w_nat_2[0:128, 0, 0:128], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_8[0:128, 1, 0:128], data=w_nat_2[0:128, 1, 0:128], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_8[0:128, 2, 0:128], data=w_nat_2[0:128, 2, 0:128], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_8[0:128, 3, 0:128], data=w_nat_2[0:128, 3, 0:128], engine=nisa.engine.tensor)
-    # dw_ps_19: dw of taps d 0, h 1 to 2, w 1, channels 128 to 255 on partitions, 0 to 255 along columns
+    # dw_ps_19: dw of taps d 0, h 2, w 0, channels 128 to 255 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_19,
         stationary=stat_t_0[0:98, 0, 0, 0, 128:256],
-        moving=mov_t_0[0:98, 1:2, 0, 0:2, 0:256],
+        moving=mov_t_0[0:98, 2:3, 0, 0:1, 0:256],
         accumulate=False,
     )
     nisa.nc_transpose(dst=w_ps_8[0:128, 4, 0:128], data=w_nat_2[0:128, 4, 0:128], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_8[0:128, 5, 0:128], data=w_nat_2[0:128, 5, 0:128], engine=nisa.engine.tensor)
-    nisa.nc_transpose(dst=w_ps_8[0:128, 6, 0:128], data=w_nat_2[0:128, 6, 0:128], engine=nisa.engine.tensor)
-    nisa.nc_transpose(dst=w_ps_8[0:128, 7, 0:128], data=w_nat_2[0:128, 7, 0:128], engine=nisa.engine.tensor)
-    dw_out_16 = nl.ndarray((128, 1, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_16")
+    dw_out_16 = nl.ndarray((128, 2, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_16")
     nisa.tensor_copy(
-        dst=dw_out_16.ap(pattern=[[256, 128], [256, 1], [256, 1], [1, 256]], offset=0),
+        dst=dw_out_16.ap(pattern=[[512, 128], [256, 2], [512, 1], [1, 256]], offset=0),
         src=dw_ps_16,
         engine=nisa.engine.scalar,
     )
-    nisa.dma_copy(dst=dw[2, 0, 1, 0:128, 0:256], src=dw_out_16[0:128, 0, 0:256])
+    nisa.dma_copy(dst=dw[2, 0, 2, 0:128, 0:256], src=dw_out_16[0:128, 0, 0:256])
+    nisa.dma_copy(dst=dw[2, 0, 1, 0:128, 0:256], src=dw_out_16[0:128, 1, 0:256])
     dw_out_17 = nl.ndarray((128, 1, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_17")
     nisa.tensor_copy(
         dst=dw_out_17.ap(pattern=[[256, 128], [256, 1], [256, 1], [1, 256]], offset=0),
         src=dw_ps_17,
-        engine=nisa.engine.scalar,
+        engine=nisa.engine.vector,
     )
     nisa.dma_copy(dst=dw[2, 0, 0, 0:128, 0:256], src=dw_out_17[0:128, 0, 0:256])
     dw_out_18 = nl.ndarray((128, 2, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_18")
     nisa.tensor_copy(
-        dst=dw_out_18.ap(pattern=[[512, 128], [256, 1], [256, 2], [1, 256]], offset=0),
+        dst=dw_out_18.ap(pattern=[[512, 128], [256, 2], [512, 1], [1, 256]], offset=0),
         src=dw_ps_18,
         engine=nisa.engine.vector,
     )
     nisa.dma_copy(dst=dw[0, 2, 2, 128:256, 0:256], src=dw_out_18[0:128, 0, 0:256])
-    nisa.dma_copy(dst=dw[0, 1, 2, 128:256, 0:256], src=dw_out_18[0:128, 1, 0:256])
-    dw_out_19 = nl.ndarray((128, 2, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_19")
+    nisa.dma_copy(dst=dw[0, 2, 1, 128:256, 0:256], src=dw_out_18[0:128, 1, 0:256])
+    dw_out_19 = nl.ndarray((128, 1, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_19")
     nisa.tensor_copy(
-        dst=dw_out_19.ap(pattern=[[512, 128], [256, 1], [256, 2], [1, 256]], offset=0),
+        dst=dw_out_19.ap(pattern=[[256, 128], [256, 1], [256, 1], [1, 256]], offset=0),
         src=dw_ps_19,
         engine=nisa.engine.scalar,
     )
-    nisa.dma_copy(dst=dw[0, 2, 1, 128:256, 0:256], src=dw_out_19[0:128, 0, 0:256])
-    nisa.dma_copy(dst=dw[0, 1, 1, 128:256, 0:256], src=dw_out_19[0:128, 1, 0:256])
-    dw_ps_20 = nl.ndarray((128, 1, 2, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_20")
+    nisa.dma_copy(dst=dw[0, 2, 0, 128:256, 0:256], src=dw_out_19[0:128, 0, 0:256])
+    dw_ps_20 = nl.ndarray((128, 2, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_20")
     dw_ps_21 = nl.ndarray((128, 1, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_21")
-    dw_ps_22 = nl.ndarray((128, 1, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_22")
+    dw_ps_22 = nl.ndarray((128, 2, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_22")
     dw_ps_23 = nl.ndarray((128, 1, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_23")
-    # dw_ps_20: dw of taps d 0, h 1 to 2, w 0, channels 128 to 255 on partitions, 0 to 255 along columns
+    # dw_ps_20: dw of taps d 0, h 1, w 1 to 2, channels 128 to 255 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_20,
         stationary=stat_t_0[0:98, 0, 0, 0, 128:256],
-        moving=mov_t_0[0:98, 2:3, 0, 0:2, 0:256],
+        moving=mov_t_0[0:98, 0:2, 0, 1:2, 0:256],
         accumulate=False,
     )
+    nisa.nc_transpose(dst=w_ps_8[0:128, 6, 0:128], data=w_nat_2[0:128, 6, 0:128], engine=nisa.engine.tensor)
+    nisa.nc_transpose(dst=w_ps_8[0:128, 7, 0:128], data=w_nat_2[0:128, 7, 0:128], engine=nisa.engine.tensor)
     nisa.tensor_copy(dst=w_turned_2[0:128, 0:8, 0:128], src=w_ps_8, engine=nisa.engine.vector)
     w_ps_9 = nl.ndarray((128, 8, 128), dtype=nl.bfloat16, buffer=nl.psum, name="w_ps_9")
     nisa.nc_transpose(dst=w_ps_9[0:128, 0, 0:128], data=w_nat_2[0:128, 8, 0:128], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_9[0:128, 1, 0:128], data=w_nat_2[0:128, 9, 0:128], engine=nisa.engine.tensor)
-    nisa.nc_transpose(dst=w_ps_9[0:128, 2, 0:128], data=w_nat_2[0:128, 10, 0:128], engine=nisa.engine.tensor)
-    nisa.nc_transpose(dst=w_ps_9[0:128, 3, 0:128], data=w_nat_2[0:128, 11, 0:128], engine=nisa.engine.tensor)
-    # dw_ps_21: dw of taps d 0, h 0, w 2, channels 128 to 255 on partitions, 0 to 255 along columns
+    # dw_ps_21: dw of taps d 0, h 1, w 0, channels 128 to 255 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_21,
         stationary=stat_t_0[0:98, 0, 0, 0, 128:256],
-        moving=mov_t_0[0:98, 0:1, 0, 2:3, 0:256],
+        moving=mov_t_0[0:98, 2:3, 0, 1:2, 0:256],
+        accumulate=False,
+    )
+    nisa.nc_transpose(dst=w_ps_9[0:128, 2, 0:128], data=w_nat_2[0:128, 10, 0:128], engine=nisa.engine.tensor)
+    nisa.nc_transpose(dst=w_ps_9[0:128, 3, 0:128], data=w_nat_2[0:128, 11, 0:128], engine=nisa.engine.tensor)
+    # dw_ps_22: dw of taps d 0, h 0, w 1 to 2, channels 128 to 255 on partitions, 0 to 255 along columns
+    nisa.nc_matmul(
+        dst=dw_ps_22,
+        stationary=stat_t_0[0:98, 0, 0, 0, 128:256],
+        moving=mov_t_0[0:98, 0:2, 0, 2:3, 0:256],
         accumulate=False,
     )
     nisa.nc_transpose(dst=w_ps_9[0:128, 4, 0:128], data=w_nat_2[0:128, 12, 0:128], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_9[0:128, 5, 0:128], data=w_nat_2[0:128, 13, 0:128], engine=nisa.engine.tensor)
-    # dw_ps_22: dw of taps d 0, h 0, w 1, channels 128 to 255 on partitions, 0 to 255 along columns
-    nisa.nc_matmul(
-        dst=dw_ps_22,
-        stationary=stat_t_0[0:98, 0, 0, 0, 128:256],
-        moving=mov_t_0[0:98, 1:2, 0, 2:3, 0:256],
-        accumulate=False,
-    )
     nisa.nc_transpose(dst=w_ps_9[0:128, 6, 0:128], data=w_nat_2[0:128, 14, 0:128], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_9[0:128, 7, 0:128], data=w_nat_2[0:128, 15, 0:128], engine=nisa.engine.tensor)
     # dw_ps_23: dw of taps d 0, h 0, w 0, channels 128 to 255 on partitions, 0 to 255 along columns
@@ -616,26 +614,27 @@ def conv3d_n1_ci256_co256_i2x7x7_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     nisa.nc_transpose(dst=w_ps_10[0:128, 1, 0:128], data=w_nat_2[0:128, 17, 0:128], engine=nisa.engine.tensor)
     dw_out_20 = nl.ndarray((128, 2, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_20")
     nisa.tensor_copy(
-        dst=dw_out_20.ap(pattern=[[512, 128], [256, 1], [256, 2], [1, 256]], offset=0),
+        dst=dw_out_20.ap(pattern=[[512, 128], [256, 2], [512, 1], [1, 256]], offset=0),
         src=dw_ps_20,
         engine=nisa.engine.vector,
     )
-    nisa.dma_copy(dst=dw[0, 2, 0, 128:256, 0:256], src=dw_out_20[0:128, 0, 0:256])
-    nisa.dma_copy(dst=dw[0, 1, 0, 128:256, 0:256], src=dw_out_20[0:128, 1, 0:256])
+    nisa.dma_copy(dst=dw[0, 1, 2, 128:256, 0:256], src=dw_out_20[0:128, 0, 0:256])
+    nisa.dma_copy(dst=dw[0, 1, 1, 128:256, 0:256], src=dw_out_20[0:128, 1, 0:256])
     dw_out_21 = nl.ndarray((128, 1, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_21")
     nisa.tensor_copy(
         dst=dw_out_21.ap(pattern=[[256, 128], [256, 1], [256, 1], [1, 256]], offset=0),
         src=dw_ps_21,
         engine=nisa.engine.scalar,
     )
-    nisa.dma_copy(dst=dw[0, 0, 2, 128:256, 0:256], src=dw_out_21[0:128, 0, 0:256])
-    dw_out_22 = nl.ndarray((128, 1, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_22")
+    nisa.dma_copy(dst=dw[0, 1, 0, 128:256, 0:256], src=dw_out_21[0:128, 0, 0:256])
+    dw_out_22 = nl.ndarray((128, 2, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_22")
     nisa.tensor_copy(
-        dst=dw_out_22.ap(pattern=[[256, 128], [256, 1], [256, 1], [1, 256]], offset=0),
+        dst=dw_out_22.ap(pattern=[[512, 128], [256, 2], [512, 1], [1, 256]], offset=0),
         src=dw_ps_22,
-        engine=nisa.engine.scalar,
+        engine=nisa.engine.vector,
     )
-    nisa.dma_copy(dst=dw[0, 0, 1, 128:256, 0:256], src=dw_out_22[0:128, 0, 0:256])
+    nisa.dma_copy(dst=dw[0, 0, 2, 128:256, 0:256], src=dw_out_22[0:128, 0, 0:256])
+    nisa.dma_copy(dst=dw[0, 0, 1, 128:256, 0:256], src=dw_out_22[0:128, 1, 0:256])
     dw_out_23 = nl.ndarray((128, 1, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_23")
     nisa.tensor_copy(
         dst=dw_out_23.ap(pattern=[[256, 128], [256, 1], [256, 1], [1, 256]], offset=0),
@@ -643,97 +642,96 @@ def conv3d_n1_ci256_co256_i2x7x7_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
         engine=nisa.engine.scalar,
     )
     nisa.dma_copy(dst=dw[0, 0, 0, 128:256, 0:256], src=dw_out_23[0:128, 0, 0:256])
-    dw_ps_24 = nl.ndarray((128, 1, 2, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_24")
-    dw_ps_25 = nl.ndarray((128, 1, 2, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_25")
-    dw_ps_26 = nl.ndarray((128, 1, 2, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_26")
+    dw_ps_24 = nl.ndarray((128, 2, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_24")
+    dw_ps_25 = nl.ndarray((128, 1, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_25")
+    dw_ps_26 = nl.ndarray((128, 2, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_26")
     dw_ps_27 = nl.ndarray((128, 1, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_27")
-    # dw_ps_24: dw of taps d 1, h 1 to 2, w 2, channels 128 to 255 on partitions, 0 to 255 along columns
+    # dw_ps_24: dw of taps d 1, h 2, w 1 to 2, channels 128 to 255 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_24,
         stationary=stat_t_0[0:98, 0, 1, 0, 128:256],
-        moving=mov_t_0[0:98, 0:1, 0, 0:2, 0:256],
+        moving=mov_t_0[0:98, 0:2, 0, 0:1, 0:256],
         accumulate=False,
     )
     nisa.nc_transpose(dst=w_ps_10[0:128, 2, 0:128], data=w_nat_2[0:128, 18, 0:128], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_10[0:128, 3, 0:128], data=w_nat_2[0:128, 19, 0:128], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_10[0:128, 4, 0:128], data=w_nat_2[0:128, 20, 0:128], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_10[0:128, 5, 0:128], data=w_nat_2[0:128, 21, 0:128], engine=nisa.engine.tensor)
-    # dw_ps_25: dw of taps d 1, h 1 to 2, w 1, channels 128 to 255 on partitions, 0 to 255 along columns
+    # dw_ps_25: dw of taps d 1, h 2, w 0, channels 128 to 255 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_25,
         stationary=stat_t_0[0:98, 0, 1, 0, 128:256],
-        moving=mov_t_0[0:98, 1:2, 0, 0:2, 0:256],
+        moving=mov_t_0[0:98, 2:3, 0, 0:1, 0:256],
         accumulate=False,
     )
     nisa.nc_transpose(dst=w_ps_10[0:128, 6, 0:128], data=w_nat_2[0:128, 22, 0:128], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_10[0:128, 7, 0:128], data=w_nat_2[0:128, 23, 0:128], engine=nisa.engine.tensor)
+    # dw_ps_26: dw of taps d 1, h 1, w 1 to 2, channels 128 to 255 on partitions, 0 to 255 along columns
+    nisa.nc_matmul(
+        dst=dw_ps_26,
+        stationary=stat_t_0[0:98, 0, 1, 0, 128:256],
+        moving=mov_t_0[0:98, 0:2, 0, 1:2, 0:256],
+        accumulate=False,
+    )
     nisa.tensor_copy(dst=w_turned_2[0:128, 16:24, 0:128], src=w_ps_10, engine=nisa.engine.vector)
     w_turned_3 = nl.ndarray((128, 27, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_turned_3")
     w_ps_11 = nl.ndarray((128, 8, 128), dtype=nl.bfloat16, buffer=nl.psum, name="w_ps_11")
     nisa.nc_transpose(dst=w_ps_11[0:128, 0, 0:128], data=w_nat_2[0:128, 0, 128:256], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_11[0:128, 1, 0:128], data=w_nat_2[0:128, 1, 128:256], engine=nisa.engine.tensor)
-    # dw_ps_26: dw of taps d 1, h 1 to 2, w 0, channels 128 to 255 on partitions, 0 to 255 along columns
-    nisa.nc_matmul(
-        dst=dw_ps_26,
-        stationary=stat_t_0[0:98, 0, 1, 0, 128:256],
-        moving=mov_t_0[0:98, 2:3, 0, 0:2, 0:256],
-        accumulate=False,
-    )
     nisa.nc_transpose(dst=w_ps_11[0:128, 2, 0:128], data=w_nat_2[0:128, 2, 128:256], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_11[0:128, 3, 0:128], data=w_nat_2[0:128, 3, 128:256], engine=nisa.engine.tensor)
-    nisa.nc_transpose(dst=w_ps_11[0:128, 4, 0:128], data=w_nat_2[0:128, 4, 128:256], engine=nisa.engine.tensor)
-    nisa.nc_transpose(dst=w_ps_11[0:128, 5, 0:128], data=w_nat_2[0:128, 5, 128:256], engine=nisa.engine.tensor)
-    # dw_ps_27: dw of taps d 1, h 0, w 2, channels 128 to 255 on partitions, 0 to 255 along columns
+    # dw_ps_27: dw of taps d 1, h 1, w 0, channels 128 to 255 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_27,
         stationary=stat_t_0[0:98, 0, 1, 0, 128:256],
-        moving=mov_t_0[0:98, 0:1, 0, 2:3, 0:256],
+        moving=mov_t_0[0:98, 2:3, 0, 1:2, 0:256],
         accumulate=False,
     )
-    nisa.nc_transpose(dst=w_ps_11[0:128, 6, 0:128], data=w_nat_2[0:128, 6, 128:256], engine=nisa.engine.tensor)
-    nisa.nc_transpose(dst=w_ps_11[0:128, 7, 0:128], data=w_nat_2[0:128, 7, 128:256], engine=nisa.engine.tensor)
+    nisa.nc_transpose(dst=w_ps_11[0:128, 4, 0:128], data=w_nat_2[0:128, 4, 128:256], engine=nisa.engine.tensor)
+    nisa.nc_transpose(dst=w_ps_11[0:128, 5, 0:128], data=w_nat_2[0:128, 5, 128:256], engine=nisa.engine.tensor)
     dw_out_24 = nl.ndarray((128, 2, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_24")
     nisa.tensor_copy(
-        dst=dw_out_24.ap(pattern=[[512, 128], [256, 1], [256, 2], [1, 256]], offset=0),
+        dst=dw_out_24.ap(pattern=[[512, 128], [256, 2], [512, 1], [1, 256]], offset=0),
         src=dw_ps_24,
-        engine=nisa.engine.vector,
+        engine=nisa.engine.scalar,
     )
     nisa.dma_copy(dst=dw[1, 2, 2, 128:256, 0:256], src=dw_out_24[0:128, 0, 0:256])
-    nisa.dma_copy(dst=dw[1, 1, 2, 128:256, 0:256], src=dw_out_24[0:128, 1, 0:256])
-    dw_out_25 = nl.ndarray((128, 2, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_25")
+    nisa.dma_copy(dst=dw[1, 2, 1, 128:256, 0:256], src=dw_out_24[0:128, 1, 0:256])
+    dw_out_25 = nl.ndarray((128, 1, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_25")
     nisa.tensor_copy(
-        dst=dw_out_25.ap(pattern=[[512, 128], [256, 1], [256, 2], [1, 256]], offset=0),
+        dst=dw_out_25.ap(pattern=[[256, 128], [256, 1], [256, 1], [1, 256]], offset=0),
         src=dw_ps_25,
         engine=nisa.engine.scalar,
     )
-    nisa.dma_copy(dst=dw[1, 2, 1, 128:256, 0:256], src=dw_out_25[0:128, 0, 0:256])
-    nisa.dma_copy(dst=dw[1, 1, 1, 128:256, 0:256], src=dw_out_25[0:128, 1, 0:256])
+    nisa.dma_copy(dst=dw[1, 2, 0, 128:256, 0:256], src=dw_out_25[0:128, 0, 0:256])
     dw_out_26 = nl.ndarray((128, 2, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_26")
     nisa.tensor_copy(
-        dst=dw_out_26.ap(pattern=[[512, 128], [256, 1], [256, 2], [1, 256]], offset=0),
+        dst=dw_out_26.ap(pattern=[[512, 128], [256, 2], [512, 1], [1, 256]], offset=0),
         src=dw_ps_26,
-        engine=nisa.engine.vector,
+        engine=nisa.engine.scalar,
     )
-    nisa.dma_copy(dst=dw[1, 2, 0, 128:256, 0:256], src=dw_out_26[0:128, 0, 0:256])
-    nisa.dma_copy(dst=dw[1, 1, 0, 128:256, 0:256], src=dw_out_26[0:128, 1, 0:256])
+    nisa.dma_copy(dst=dw[1, 1, 2, 128:256, 0:256], src=dw_out_26[0:128, 0, 0:256])
+    nisa.dma_copy(dst=dw[1, 1, 1, 128:256, 0:256], src=dw_out_26[0:128, 1, 0:256])
     dw_out_27 = nl.ndarray((128, 1, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_27")
     nisa.tensor_copy(
         dst=dw_out_27.ap(pattern=[[256, 128], [256, 1], [256, 1], [1, 256]], offset=0),
         src=dw_ps_27,
-        engine=nisa.engine.scalar,
+        engine=nisa.engine.vector,
     )
-    nisa.dma_copy(dst=dw[1, 0, 2, 128:256, 0:256], src=dw_out_27[0:128, 0, 0:256])
-    dw_ps_28 = nl.ndarray((128, 1, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_28")
+    nisa.dma_copy(dst=dw[1, 1, 0, 128:256, 0:256], src=dw_out_27[0:128, 0, 0:256])
+    dw_ps_28 = nl.ndarray((128, 2, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_28")
     dw_ps_29 = nl.ndarray((128, 1, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_29")
-    dw_ps_30 = nl.ndarray((128, 1, 2, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_30")
-    dw_ps_31 = nl.ndarray((128, 1, 2, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_31")
-    # dw_ps_28: dw of taps d 1, h 0, w 1, channels 128 to 255 on partitions, 0 to 255 along columns
+    dw_ps_30 = nl.ndarray((128, 2, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_30")
+    dw_ps_31 = nl.ndarray((128, 1, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_31")
+    # dw_ps_28: dw of taps d 1, h 0, w 1 to 2, channels 128 to 255 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_28,
         stationary=stat_t_0[0:98, 0, 1, 0, 128:256],
-        moving=mov_t_0[0:98, 1:2, 0, 2:3, 0:256],
+        moving=mov_t_0[0:98, 0:2, 0, 2:3, 0:256],
         accumulate=False,
     )
+    nisa.nc_transpose(dst=w_ps_11[0:128, 6, 0:128], data=w_nat_2[0:128, 6, 128:256], engine=nisa.engine.tensor)
+    nisa.nc_transpose(dst=w_ps_11[0:128, 7, 0:128], data=w_nat_2[0:128, 7, 128:256], engine=nisa.engine.tensor)
     nisa.tensor_copy(dst=w_turned_3[0:128, 0:8, 0:128], src=w_ps_11, engine=nisa.engine.vector)
     w_ps_12 = nl.ndarray((128, 8, 128), dtype=nl.bfloat16, buffer=nl.psum, name="w_ps_12")
     nisa.nc_transpose(dst=w_ps_12[0:128, 0, 0:128], data=w_nat_2[0:128, 8, 128:256], engine=nisa.engine.tensor)
@@ -747,37 +745,36 @@ def conv3d_n1_ci256_co256_i2x7x7_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     )
     nisa.nc_transpose(dst=w_ps_12[0:128, 2, 0:128], data=w_nat_2[0:128, 10, 128:256], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_12[0:128, 3, 0:128], data=w_nat_2[0:128, 11, 128:256], engine=nisa.engine.tensor)
-    # dw_ps_30: dw of taps d 2, h 1 to 2, w 2, channels 128 to 255 on partitions, 0 to 255 along columns
+    # dw_ps_30: dw of taps d 2, h 2, w 1 to 2, channels 128 to 255 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_30,
         stationary=stat_t_0[0:98, 0, 2, 0, 128:256],
-        moving=mov_t_0[0:98, 0:1, 0, 0:2, 0:256],
+        moving=mov_t_0[0:98, 0:2, 0, 0:1, 0:256],
         accumulate=False,
     )
     nisa.nc_transpose(dst=w_ps_12[0:128, 4, 0:128], data=w_nat_2[0:128, 12, 128:256], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_12[0:128, 5, 0:128], data=w_nat_2[0:128, 13, 128:256], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_12[0:128, 6, 0:128], data=w_nat_2[0:128, 14, 128:256], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_12[0:128, 7, 0:128], data=w_nat_2[0:128, 15, 128:256], engine=nisa.engine.tensor)
-    # dw_ps_31: dw of taps d 2, h 1 to 2, w 1, channels 128 to 255 on partitions, 0 to 255 along columns
+    # dw_ps_31: dw of taps d 2, h 2, w 0, channels 128 to 255 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_31,
         stationary=stat_t_0[0:98, 0, 2, 0, 128:256],
-        moving=mov_t_0[0:98, 1:2, 0, 0:2, 0:256],
+        moving=mov_t_0[0:98, 2:3, 0, 0:1, 0:256],
         accumulate=False,
     )
-    nisa.tensor_copy(dst=w_turned_3[0:128, 8:16, 0:128], src=w_ps_12, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=w_turned_3[0:128, 8:16, 0:128], src=w_ps_12, engine=nisa.engine.vector)
     w_ps_13 = nl.ndarray((128, 8, 128), dtype=nl.bfloat16, buffer=nl.psum, name="w_ps_13")
     nisa.nc_transpose(dst=w_ps_13[0:128, 0, 0:128], data=w_nat_2[0:128, 16, 128:256], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_13[0:128, 1, 0:128], data=w_nat_2[0:128, 17, 128:256], engine=nisa.engine.tensor)
-    nisa.nc_transpose(dst=w_ps_13[0:128, 2, 0:128], data=w_nat_2[0:128, 18, 128:256], engine=nisa.engine.tensor)
-    nisa.nc_transpose(dst=w_ps_13[0:128, 3, 0:128], data=w_nat_2[0:128, 19, 128:256], engine=nisa.engine.tensor)
-    dw_out_28 = nl.ndarray((128, 1, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_28")
+    dw_out_28 = nl.ndarray((128, 2, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_28")
     nisa.tensor_copy(
-        dst=dw_out_28.ap(pattern=[[256, 128], [256, 1], [256, 1], [1, 256]], offset=0),
+        dst=dw_out_28.ap(pattern=[[512, 128], [256, 2], [512, 1], [1, 256]], offset=0),
         src=dw_ps_28,
         engine=nisa.engine.scalar,
     )
-    nisa.dma_copy(dst=dw[1, 0, 1, 128:256, 0:256], src=dw_out_28[0:128, 0, 0:256])
+    nisa.dma_copy(dst=dw[1, 0, 2, 128:256, 0:256], src=dw_out_28[0:128, 0, 0:256])
+    nisa.dma_copy(dst=dw[1, 0, 1, 128:256, 0:256], src=dw_out_28[0:128, 1, 0:256])
     dw_out_29 = nl.ndarray((128, 1, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_29")
     nisa.tensor_copy(
         dst=dw_out_29.ap(pattern=[[256, 128], [256, 1], [256, 1], [1, 256]], offset=0),
@@ -787,53 +784,54 @@ def conv3d_n1_ci256_co256_i2x7x7_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     nisa.dma_copy(dst=dw[1, 0, 0, 128:256, 0:256], src=dw_out_29[0:128, 0, 0:256])
     dw_out_30 = nl.ndarray((128, 2, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_30")
     nisa.tensor_copy(
-        dst=dw_out_30.ap(pattern=[[512, 128], [256, 1], [256, 2], [1, 256]], offset=0),
+        dst=dw_out_30.ap(pattern=[[512, 128], [256, 2], [512, 1], [1, 256]], offset=0),
         src=dw_ps_30,
-        engine=nisa.engine.vector,
-    )
-    nisa.dma_copy(dst=dw[2, 2, 2, 128:256, 0:256], src=dw_out_30[0:128, 0, 0:256])
-    nisa.dma_copy(dst=dw[2, 1, 2, 128:256, 0:256], src=dw_out_30[0:128, 1, 0:256])
-    dw_out_31 = nl.ndarray((128, 2, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_31")
-    nisa.tensor_copy(
-        dst=dw_out_31.ap(pattern=[[512, 128], [256, 1], [256, 2], [1, 256]], offset=0),
-        src=dw_ps_31,
         engine=nisa.engine.scalar,
     )
-    nisa.dma_copy(dst=dw[2, 2, 1, 128:256, 0:256], src=dw_out_31[0:128, 0, 0:256])
-    nisa.dma_copy(dst=dw[2, 1, 1, 128:256, 0:256], src=dw_out_31[0:128, 1, 0:256])
-    dw_ps_32 = nl.ndarray((128, 1, 2, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_32")
+    nisa.dma_copy(dst=dw[2, 2, 2, 128:256, 0:256], src=dw_out_30[0:128, 0, 0:256])
+    nisa.dma_copy(dst=dw[2, 2, 1, 128:256, 0:256], src=dw_out_30[0:128, 1, 0:256])
+    dw_out_31 = nl.ndarray((128, 1, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_31")
+    nisa.tensor_copy(
+        dst=dw_out_31.ap(pattern=[[256, 128], [256, 1], [256, 1], [1, 256]], offset=0),
+        src=dw_ps_31,
+        engine=nisa.engine.vector,
+    )
+    nisa.dma_copy(dst=dw[2, 2, 0, 128:256, 0:256], src=dw_out_31[0:128, 0, 0:256])
+    dw_ps_32 = nl.ndarray((128, 2, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_32")
     dw_ps_33 = nl.ndarray((128, 1, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_33")
-    dw_ps_34 = nl.ndarray((128, 1, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_34")
+    dw_ps_34 = nl.ndarray((128, 2, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_34")
     dw_ps_35 = nl.ndarray((128, 1, 1, 256), dtype=nl.float32, buffer=nl.psum, name="dw_ps_35")
-    # dw_ps_32: dw of taps d 2, h 1 to 2, w 0, channels 128 to 255 on partitions, 0 to 255 along columns
+    # dw_ps_32: dw of taps d 2, h 1, w 1 to 2, channels 128 to 255 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_32,
         stationary=stat_t_0[0:98, 0, 2, 0, 128:256],
-        moving=mov_t_0[0:98, 2:3, 0, 0:2, 0:256],
+        moving=mov_t_0[0:98, 0:2, 0, 1:2, 0:256],
         accumulate=False,
     )
+    nisa.nc_transpose(dst=w_ps_13[0:128, 2, 0:128], data=w_nat_2[0:128, 18, 128:256], engine=nisa.engine.tensor)
+    nisa.nc_transpose(dst=w_ps_13[0:128, 3, 0:128], data=w_nat_2[0:128, 19, 128:256], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_13[0:128, 4, 0:128], data=w_nat_2[0:128, 20, 128:256], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_13[0:128, 5, 0:128], data=w_nat_2[0:128, 21, 128:256], engine=nisa.engine.tensor)
-    nisa.nc_transpose(dst=w_ps_13[0:128, 6, 0:128], data=w_nat_2[0:128, 22, 128:256], engine=nisa.engine.tensor)
-    nisa.nc_transpose(dst=w_ps_13[0:128, 7, 0:128], data=w_nat_2[0:128, 23, 128:256], engine=nisa.engine.tensor)
-    # dw_ps_33: dw of taps d 2, h 0, w 2, channels 128 to 255 on partitions, 0 to 255 along columns
+    # dw_ps_33: dw of taps d 2, h 1, w 0, channels 128 to 255 on partitions, 0 to 255 along columns
     nisa.nc_matmul(
         dst=dw_ps_33,
         stationary=stat_t_0[0:98, 0, 2, 0, 128:256],
-        moving=mov_t_0[0:98, 0:1, 0, 2:3, 0:256],
+        moving=mov_t_0[0:98, 2:3, 0, 1:2, 0:256],
+        accumulate=False,
+    )
+    nisa.nc_transpose(dst=w_ps_13[0:128, 6, 0:128], data=w_nat_2[0:128, 22, 128:256], engine=nisa.engine.tensor)
+    nisa.nc_transpose(dst=w_ps_13[0:128, 7, 0:128], data=w_nat_2[0:128, 23, 128:256], engine=nisa.engine.tensor)
+    # dw_ps_34: dw of taps d 2, h 0, w 1 to 2, channels 128 to 255 on partitions, 0 to 255 along columns
+    nisa.nc_matmul(
+        dst=dw_ps_34,
+        stationary=stat_t_0[0:98, 0, 2, 0, 128:256],
+        moving=mov_t_0[0:98, 0:2, 0, 2:3, 0:256],
         accumulate=False,
     )
     nisa.tensor_copy(dst=w_turned_3[0:128, 16:24, 0:128], src=w_ps_13, engine=nisa.engine.vector)
     w_ps_14 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.psum, name="w_ps_14")
     nisa.nc_transpose(dst=w_ps_14[0:128, 0, 0:128], data=w_nat_3[0:128, 0, 0:128], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_14[0:128, 1, 0:128], data=w_nat_3[0:128, 1, 0:128], engine=nisa.engine.tensor)
-    # dw_ps_34: dw of taps d 2, h 0, w 1, channels 128 to 255 on partitions, 0 to 255 along columns
-    nisa.nc_matmul(
-        dst=dw_ps_34,
-        stationary=stat_t_0[0:98, 0, 2, 0, 128:256],
-        moving=mov_t_0[0:98, 1:2, 0, 2:3, 0:256],
-        accumulate=False,
-    )
     nisa.nc_transpose(dst=w_ps_14[0:128, 2, 0:128], data=w_nat_3[0:128, 2, 0:128], engine=nisa.engine.tensor)
     nisa.tensor_copy(dst=w_turned_2[0:128, 24:27, 0:128], src=w_ps_14, engine=nisa.engine.scalar)
     w_ps_15 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.psum, name="w_ps_15")
@@ -849,26 +847,27 @@ def conv3d_n1_ci256_co256_i2x7x7_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     nisa.nc_transpose(dst=w_ps_15[0:128, 2, 0:128], data=w_nat_3[0:128, 2, 128:256], engine=nisa.engine.tensor)
     dw_out_32 = nl.ndarray((128, 2, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_32")
     nisa.tensor_copy(
-        dst=dw_out_32.ap(pattern=[[512, 128], [256, 1], [256, 2], [1, 256]], offset=0),
+        dst=dw_out_32.ap(pattern=[[512, 128], [256, 2], [512, 1], [1, 256]], offset=0),
         src=dw_ps_32,
-        engine=nisa.engine.vector,
+        engine=nisa.engine.scalar,
     )
-    nisa.dma_copy(dst=dw[2, 2, 0, 128:256, 0:256], src=dw_out_32[0:128, 0, 0:256])
-    nisa.dma_copy(dst=dw[2, 1, 0, 128:256, 0:256], src=dw_out_32[0:128, 1, 0:256])
+    nisa.dma_copy(dst=dw[2, 1, 2, 128:256, 0:256], src=dw_out_32[0:128, 0, 0:256])
+    nisa.dma_copy(dst=dw[2, 1, 1, 128:256, 0:256], src=dw_out_32[0:128, 1, 0:256])
     dw_out_33 = nl.ndarray((128, 1, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_33")
     nisa.tensor_copy(
         dst=dw_out_33.ap(pattern=[[256, 128], [256, 1], [256, 1], [1, 256]], offset=0),
         src=dw_ps_33,
-        engine=nisa.engine.scalar,
+        engine=nisa.engine.vector,
     )
-    nisa.dma_copy(dst=dw[2, 0, 2, 128:256, 0:256], src=dw_out_33[0:128, 0, 0:256])
-    dw_out_34 = nl.ndarray((128, 1, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_34")
+    nisa.dma_copy(dst=dw[2, 1, 0, 128:256, 0:256], src=dw_out_33[0:128, 0, 0:256])
+    dw_out_34 = nl.ndarray((128, 2, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_34")
     nisa.tensor_copy(
-        dst=dw_out_34.ap(pattern=[[256, 128], [256, 1], [256, 1], [1, 256]], offset=0),
+        dst=dw_out_34.ap(pattern=[[512, 128], [256, 2], [512, 1], [1, 256]], offset=0),
         src=dw_ps_34,
-        engine=nisa.engine.scalar,
+        engine=nisa.engine.vector,
     )
-    nisa.dma_copy(dst=dw[2, 0, 1, 128:256, 0:256], src=dw_out_34[0:128, 0, 0:256])
+    nisa.dma_copy(dst=dw[2, 0, 2, 128:256, 0:256], src=dw_out_34[0:128, 0, 0:256])
+    nisa.dma_copy(dst=dw[2, 0, 1, 128:256, 0:256], src=dw_out_34[0:128, 1, 0:256])
     dw_out_35 = nl.ndarray((128, 1, 256), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_35")
     nisa.tensor_copy(
         dst=dw_out_35.ap(pattern=[[256, 128], [256, 1], [256, 1], [1, 256]], offset=0),
@@ -1207,7 +1206,7 @@ def conv3d_n1_ci256_co256_i2x7x7_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
         moving=dy_win_1[0:128, 0, 0:1, 1:7, 1:7],
         accumulate=True,
     )
-    nisa.tensor_copy(dst=dx_out_0[0:128, 0, 0:2, 0:7, 0:7], src=dx_ps_0, engine=nisa.engine.vector)
+    nisa.tensor_copy(dst=dx_out_0[0:128, 0, 0:2, 0:7, 0:7], src=dx_ps_0, engine=nisa.engine.scalar)
     nisa.dma_copy(dst=dx[0, 0:128, 0:2, 0:7, 0:7], src=dx_out_0[0:128, 0, 0:2, 0:7, 0:7])
     dx_out_1 = nl.ndarray((128, 1, 2, 7, 7), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_1")
     dx_ps_1 = nl.ndarray((128, 2, 7, 7), dtype=nl.float32, buffer=nl.psum, name="dx_ps_1")
@@ -1537,19 +1536,15 @@ def conv3d_n1_ci256_co256_i2x7x7_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
         moving=dy_win_1[0:128, 0, 0:1, 1:7, 1:7],
         accumulate=True,
     )
-    nisa.tensor_copy(dst=dx_out_1[0:128, 0, 0:2, 0:7, 0:7], src=dx_ps_1, engine=nisa.engine.vector)
+    nisa.tensor_copy(dst=dx_out_1[0:128, 0, 0:2, 0:7, 0:7], src=dx_ps_1, engine=nisa.engine.scalar)
     nisa.dma_copy(dst=dx[0, 128:256, 0:2, 0:7, 0:7], src=dx_out_1[0:128, 0, 0:2, 0:7, 0:7])
 
     # === db ==========================================================================================================
     # Add the partial sums of all slabs up, round once, store.
-    db_sum_0 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_0")
-    nisa.tensor_reduce(dst=db_sum_0, op=nl.add, data=db_part_0, axis=1)
-    db_sum_1 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_1")
-    nisa.tensor_reduce(dst=db_sum_1, op=nl.add, data=db_part_1, axis=1)
     db_out_0 = nl.ndarray((128, 1), dtype=nl.bfloat16, buffer=nl.sbuf, name="db_out_0")
-    nisa.tensor_copy(dst=db_out_0, src=db_sum_0, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=db_out_0, src=db_part_0, engine=nisa.engine.vector)
     nisa.dma_copy(dst=db.ap(pattern=[[1, 128], [1, 1]], offset=0), src=db_out_0)
     db_out_1 = nl.ndarray((128, 1), dtype=nl.bfloat16, buffer=nl.sbuf, name="db_out_1")
-    nisa.tensor_copy(dst=db_out_1, src=db_sum_1, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=db_out_1, src=db_part_1, engine=nisa.engine.vector)
     nisa.dma_copy(dst=db.ap(pattern=[[1, 128], [1, 1]], offset=128), src=db_out_1)
     return dx, dw, db

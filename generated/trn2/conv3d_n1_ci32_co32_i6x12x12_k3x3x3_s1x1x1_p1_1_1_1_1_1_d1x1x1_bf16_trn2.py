@@ -55,9 +55,9 @@ Memory
     x_win     sbuf    1        [32, 1, 6, 14, 12]  bf16   2016
     dy_win    sbuf    1        [64, 1, 8, 6, 15]   bf16   1440
     w_nat     sbuf    1        [64, 18, 64]        bf16   2304
-    db_part   sbuf    1        [64, 1]             fp32   4
     stat_t    sbuf    1        [108, 2, 2, 4, 32]  bf16   1024
     t_ps      psum    6        [108, 2, 4, 32]     bf16   512
+    db_part   sbuf    1        [64, 1]             fp32   4
     mov_t     sbuf    1        [108, 4, 4, 2, 32]  bf16   2048
     dw_ps     psum    1        [96, 3, 3, 32]      fp32   1152
     w_turned  sbuf    1        [64, 18, 64]        bf16   2304
@@ -66,12 +66,12 @@ Memory
     dx_out    sbuf    1        [64, 1, 6, 7, 12]   bf16   1008
     dx_ps     psum    2        [128, 3, 7, 13]     fp32   1092
     dx_sum    sbuf    2        [128, 3, 7, 12]     fp32   1008
-    db_sum    sbuf    2        [64, 1]             fp32   4
     db_rows   sbuf    1        [32, 2]             fp32   8
+    db_sum    sbuf    1        [32, 1]             fp32   4
     db_out    sbuf    1        [32, 1]             bf16   2
 
 Cost
-    163 instructions: 53 dma_copy, 9 memset, 34 nc_matmul, 50 nc_transpose, 12 tensor_copy, 3 tensor_reduce, 2 tensor_tensor
+    162 instructions: 53 dma_copy, 9 memset, 34 nc_matmul, 50 nc_transpose, 12 tensor_copy, 2 tensor_reduce, 2 tensor_tensor
     needs NKI 0.3 or newer
     221184 bytes read, 110656 bytes written; compulsory 276544
     busy us: tensor 4.6, vector 2.0, scalar 1.5, gpsimd 1.0, dma 4.5; bound by tensor
@@ -151,8 +151,6 @@ def conv3d_n1_ci32_co32_i6x12x12_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     )
 
     # === slab 1 of 1: db, operands of dw =============================================================================
-    # db: partial sums of dy ride along, one after each eviction
-    db_part_0 = nl.ndarray((64, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     stat_t_0 = nl.ndarray((108, 2, 2, 4, 32), dtype=nl.bfloat16, buffer=nl.sbuf, name="stat_t_0")
     t_ps_0 = nl.ndarray((108, 2, 4, 32), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_0")
     nisa.nc_transpose(
@@ -196,7 +194,6 @@ def conv3d_n1_ci32_co32_i6x12x12_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
         engine=nisa.engine.tensor,
     )
     nisa.tensor_copy(dst=stat_t_0[0:108, 0, 0:2, 0:4, 0:32], src=t_ps_0, engine=nisa.engine.vector)
-    nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:64, 0, 1:7, 0:6, 2:14], axis=(1, 2, 3))
     t_ps_1 = nl.ndarray((108, 2, 4, 32), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_1")
     nisa.nc_transpose(
         dst=t_ps_1[0:108, 0, 0, 0:32],
@@ -238,6 +235,9 @@ def conv3d_n1_ci32_co32_i6x12x12_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
         data=x_win_0[0:32, 0, 1:6:2, 3:14:2, 1:12:2],
         engine=nisa.engine.tensor,
     )
+    # db: partial sums of dy ride along, each after an eviction
+    db_part_0 = nl.ndarray((64, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
+    nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:64, 0, 1:7, 0:6, 2:14], axis=(1, 2, 3))
     nisa.tensor_copy(dst=stat_t_0[0:108, 1, 0:2, 0:4, 0:32], src=t_ps_1, engine=nisa.engine.scalar)
     mov_t_0 = nl.ndarray((108, 4, 4, 2, 32), dtype=nl.bfloat16, buffer=nl.sbuf, name="mov_t_0")
     t_ps_2 = nl.ndarray((108, 4, 1, 64), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_2")
@@ -284,7 +284,7 @@ def conv3d_n1_ci32_co32_i6x12x12_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
         data=dy_win_0[0:64, 0, 3:8:2, 0:6, 2:13:2],
         engine=nisa.engine.tensor,
     )
-    nisa.tensor_copy(dst=mov_t_0_view[0:108, 1, 0:4, 0:1, 0:64], src=t_ps_3, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=mov_t_0_view[0:108, 1, 0:4, 0:1, 0:64], src=t_ps_3, engine=nisa.engine.vector)
     t_ps_4 = nl.ndarray((108, 4, 1, 64), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_4")
     nisa.nc_transpose(
         dst=t_ps_4[0:108, 0, 0, 0:64],
@@ -306,7 +306,7 @@ def conv3d_n1_ci32_co32_i6x12x12_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
         data=dy_win_0[0:64, 0, 3:8:2, 0:6, 3:14:2],
         engine=nisa.engine.tensor,
     )
-    nisa.tensor_copy(dst=mov_t_0_view[0:108, 2, 0:4, 0:1, 0:64], src=t_ps_4, engine=nisa.engine.vector)
+    nisa.tensor_copy(dst=mov_t_0_view[0:108, 2, 0:4, 0:1, 0:64], src=t_ps_4, engine=nisa.engine.scalar)
     t_ps_5 = nl.ndarray((108, 4, 1, 64), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_5")
     nisa.nc_transpose(
         dst=t_ps_5[0:108, 0, 0, 0:64],
@@ -620,14 +620,12 @@ def conv3d_n1_ci32_co32_i6x12x12_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
 
     # === db ==========================================================================================================
     # Add the partial sums of all slabs up, round once, store.
-    db_sum_0 = nl.ndarray((64, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_0")
-    nisa.tensor_reduce(dst=db_sum_0, op=nl.add, data=db_part_0, axis=1)
     db_rows_0 = nl.ndarray((32, 2), dtype=nl.float32, buffer=nl.sbuf, name="db_rows_0")
-    nisa.dma_copy(dst=db_rows_0[0:32, 0:1], src=db_sum_0[0:32, 0:1])
-    nisa.dma_copy(dst=db_rows_0[0:32, 1:2], src=db_sum_0[32:64, 0:1])
-    db_sum_1 = nl.ndarray((32, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_1")
-    nisa.tensor_reduce(dst=db_sum_1, op=nl.add, data=db_rows_0, axis=1)
+    nisa.dma_copy(dst=db_rows_0[0:32, 0:1], src=db_part_0[0:32, 0:1])
+    nisa.dma_copy(dst=db_rows_0[0:32, 1:2], src=db_part_0[32:64, 0:1])
+    db_sum_0 = nl.ndarray((32, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_0")
+    nisa.tensor_reduce(dst=db_sum_0, op=nl.add, data=db_rows_0, axis=1)
     db_out_0 = nl.ndarray((32, 1), dtype=nl.bfloat16, buffer=nl.sbuf, name="db_out_0")
-    nisa.tensor_copy(dst=db_out_0, src=db_sum_1, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=db_out_0, src=db_sum_0, engine=nisa.engine.scalar)
     nisa.dma_copy(dst=db.ap(pattern=[[1, 32], [1, 1]], offset=0), src=db_out_0)
     return dx, dw, db

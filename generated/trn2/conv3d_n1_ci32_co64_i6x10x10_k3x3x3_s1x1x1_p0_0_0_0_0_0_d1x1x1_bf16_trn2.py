@@ -54,10 +54,10 @@ Memory
     dy_win     sbuf    1        [128, 1, 2, 8, 8]   bf16   256
     x_win      sbuf    1        [32, 1, 6, 10, 10]  bf16   1200
     w_nat      sbuf    1        [64, 18, 128]       bf16   4608
-    db_part    sbuf    1        [128, 1]            fp32   4
     stat_t     sbuf    1        [128, 1, 2, 1, 64]  bf16   256
     t_ps       psum    10       [128, 4, 3, 32]     bf16   768
     mov_t      sbuf    1        [128, 3, 4, 3, 32]  bf16   2304
+    db_part    sbuf    1        [128, 1]            fp32   4
     dw_ps      psum    3        [64, 3, 3, 32]      fp32   1152
     w_turned   sbuf    1        [128, 18, 64]       bf16   2304
     w_ps       psum    2        [128, 16, 64]       bf16   2048
@@ -65,16 +65,16 @@ Memory
     dw_turned  sbuf    6        [128, 2, 64]        bf16   256
     dx_out     sbuf    1        [64, 1, 3, 10, 10]  bf16   600
     dx_ps      psum    1        [64, 3, 10, 10]     fp32   1200
-    db_sum     sbuf    2        [128, 1]            fp32   4
     db_rows    sbuf    1        [64, 2]             fp32   8
+    db_sum     sbuf    1        [64, 1]             fp32   4
     db_out     sbuf    1        [64, 1]             bf16   2
 
 Cost
-    148 instructions: 35 dma_copy, 3 memset, 25 nc_matmul, 64 nc_transpose, 18 tensor_copy, 3 tensor_reduce
+    147 instructions: 35 dma_copy, 3 memset, 25 nc_matmul, 64 nc_transpose, 18 tensor_copy, 2 tensor_reduce
     needs NKI 0.3 or newer
     292352 bytes read, 149120 bytes written; compulsory 330880
-    busy us: tensor 3.5, vector 1.7, scalar 1.5, gpsimd 1.1, dma 3.2; bound by tensor
-    makespan 8.3 us expected; floor 0.9 us
+    busy us: tensor 3.5, vector 1.9, scalar 1.2, gpsimd 1.1, dma 3.2; bound by tensor
+    makespan 8.0 us expected; floor 0.9 us
 
 Pseudocode
     for each slab:
@@ -152,8 +152,6 @@ def conv3d_n1_ci32_co64_i6x10x10_k3x3x3_s1x1x1_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
     )
 
     # === slab 1 of 1: db, operands of dw =============================================================================
-    # db: partial sums of dy ride along, one after each eviction
-    db_part_0 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     stat_t_0 = nl.ndarray((128, 1, 2, 1, 64), dtype=nl.bfloat16, buffer=nl.sbuf, name="stat_t_0")
     t_ps_0 = nl.ndarray((128, 1, 1, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_0")
     nisa.nc_transpose(dst=t_ps_0[0:128, 0, 0, 0:128], data=dy_win_0[0:128, 0, 0:2, 0:8, 0:8], engine=nisa.engine.tensor)
@@ -162,11 +160,10 @@ def conv3d_n1_ci32_co64_i6x10x10_k3x3x3_s1x1x1_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
         src=t_ps_0[0:128, 0:1, 0:1, 0:64],
         engine=nisa.engine.scalar,
     )
-    nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:128, 0, 0:2, 0:8, 0:8], axis=(1, 2, 3))
     nisa.tensor_copy(
         dst=stat_t_0[0:128, 0, 1:2, 0:1, 0:64],
         src=t_ps_0[0:128, 0:1, 0:1, 64:128],
-        engine=nisa.engine.scalar,
+        engine=nisa.engine.vector,
     )
     mov_t_0 = nl.ndarray((128, 3, 4, 3, 32), dtype=nl.bfloat16, buffer=nl.sbuf, name="mov_t_0")
     t_ps_1 = nl.ndarray((128, 4, 3, 32), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_1")
@@ -189,6 +186,9 @@ def conv3d_n1_ci32_co64_i6x10x10_k3x3x3_s1x1x1_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
     nisa.nc_transpose(dst=t_ps_2[0:128, 0, 2, 0:32], data=x_win_0[0:32, 0, 0:3:2, 2:10, 1:9], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_2[0:128, 1, 0, 0:32], data=x_win_0[0:32, 0, 1:4:2, 0:8, 1:9], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_2[0:128, 1, 1, 0:32], data=x_win_0[0:32, 0, 1:4:2, 1:9, 1:9], engine=nisa.engine.tensor)
+    # db: partial sums of dy ride along, each after an eviction
+    db_part_0 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
+    nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:128, 0, 0:2, 0:8, 0:8], axis=(1, 2, 3))
     nisa.nc_transpose(dst=t_ps_2[0:128, 1, 2, 0:32], data=x_win_0[0:32, 0, 1:4:2, 2:10, 1:9], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_2[0:128, 2, 0, 0:32], data=x_win_0[0:32, 0, 2:5:2, 0:8, 1:9], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_2[0:128, 2, 1, 0:32], data=x_win_0[0:32, 0, 2:5:2, 1:9, 1:9], engine=nisa.engine.tensor)
@@ -196,7 +196,7 @@ def conv3d_n1_ci32_co64_i6x10x10_k3x3x3_s1x1x1_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
     nisa.nc_transpose(dst=t_ps_2[0:128, 3, 0, 0:32], data=x_win_0[0:32, 0, 3:6:2, 0:8, 1:9], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_2[0:128, 3, 1, 0:32], data=x_win_0[0:32, 0, 3:6:2, 1:9, 1:9], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_2[0:128, 3, 2, 0:32], data=x_win_0[0:32, 0, 3:6:2, 2:10, 1:9], engine=nisa.engine.tensor)
-    nisa.tensor_copy(dst=mov_t_0[0:128, 1, 0:4, 0:3, 0:32], src=t_ps_2, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=mov_t_0[0:128, 1, 0:4, 0:3, 0:32], src=t_ps_2, engine=nisa.engine.vector)
     t_ps_3 = nl.ndarray((128, 4, 3, 32), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_3")
     nisa.nc_transpose(dst=t_ps_3[0:128, 0, 0, 0:32], data=x_win_0[0:32, 0, 0:3:2, 0:8, 2:10], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_3[0:128, 0, 1, 0:32], data=x_win_0[0:32, 0, 0:3:2, 1:9, 2:10], engine=nisa.engine.tensor)
@@ -319,7 +319,7 @@ def conv3d_n1_ci32_co64_i6x10x10_k3x3x3_s1x1x1_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
     nisa.nc_transpose(dst=t_ps_5[0:32, 0, 0:64], data=dw_out_0_view[0:64, 256:288], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_0[0:128, 15, 0:64], data=w_nat_0[0:64, 15, 0:128], engine=nisa.engine.tensor)
     dw_turned_1 = nl.ndarray((32, 1, 64), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_turned_1")
-    nisa.tensor_copy(dst=dw_turned_1, src=t_ps_5, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=dw_turned_1, src=t_ps_5, engine=nisa.engine.vector)
     nisa.dma_copy(dst=dw[0, 2, 2, 0:32, 0:64], src=dw_turned_1[0:32, 0, 0:64])
     dw_out_1_view = dw_out_1.reshape((64, 288))
     t_ps_6 = nl.ndarray((128, 2, 64), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_6")
@@ -329,7 +329,7 @@ def conv3d_n1_ci32_co64_i6x10x10_k3x3x3_s1x1x1_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
     w_ps_1 = nl.ndarray((128, 2, 64), dtype=nl.bfloat16, buffer=nl.psum, name="w_ps_1")
     nisa.nc_transpose(dst=w_ps_1[0:128, 0, 0:64], data=w_nat_0[0:64, 16, 0:128], engine=nisa.engine.tensor)
     dw_turned_2 = nl.ndarray((128, 2, 64), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_turned_2")
-    nisa.tensor_copy(dst=dw_turned_2, src=t_ps_6, engine=nisa.engine.vector)
+    nisa.tensor_copy(dst=dw_turned_2, src=t_ps_6, engine=nisa.engine.scalar)
     nisa.dma_copy(dst=dw.ap(pattern=[[64, 128], [1, 64]], offset=18432), src=dw_turned_2[0:128, 0, 0:64])
     nisa.dma_copy(dst=dw.ap(pattern=[[64, 128], [1, 64]], offset=26624), src=dw_turned_2[0:128, 1, 0:64])
     t_ps_7 = nl.ndarray((32, 1, 64), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_7")
@@ -343,7 +343,7 @@ def conv3d_n1_ci32_co64_i6x10x10_k3x3x3_s1x1x1_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
     nisa.nc_transpose(dst=w_ps_1[0:128, 1, 0:64], data=w_nat_0[0:64, 17, 0:128], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_8[0:128, 1, 0:64], data=dw_out_2_view[0:64, 128:256], engine=nisa.engine.tensor)
     dw_turned_4 = nl.ndarray((128, 2, 64), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_turned_4")
-    nisa.tensor_copy(dst=dw_turned_4, src=t_ps_8, engine=nisa.engine.vector)
+    nisa.tensor_copy(dst=dw_turned_4, src=t_ps_8, engine=nisa.engine.scalar)
     nisa.dma_copy(dst=dw.ap(pattern=[[64, 128], [1, 64]], offset=36864), src=dw_turned_4[0:128, 0, 0:64])
     nisa.dma_copy(dst=dw.ap(pattern=[[64, 128], [1, 64]], offset=45056), src=dw_turned_4[0:128, 1, 0:64])
     t_ps_9 = nl.ndarray((32, 1, 64), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_9")
@@ -473,14 +473,12 @@ def conv3d_n1_ci32_co64_i6x10x10_k3x3x3_s1x1x1_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
 
     # === db ==========================================================================================================
     # Add the partial sums of all slabs up, round once, store.
-    db_sum_0 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_0")
-    nisa.tensor_reduce(dst=db_sum_0, op=nl.add, data=db_part_0, axis=1)
     db_rows_0 = nl.ndarray((64, 2), dtype=nl.float32, buffer=nl.sbuf, name="db_rows_0")
-    nisa.dma_copy(dst=db_rows_0[0:64, 0:1], src=db_sum_0[0:64, 0:1])
-    nisa.dma_copy(dst=db_rows_0[0:64, 1:2], src=db_sum_0[64:128, 0:1])
-    db_sum_1 = nl.ndarray((64, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_1")
-    nisa.tensor_reduce(dst=db_sum_1, op=nl.add, data=db_rows_0, axis=1)
+    nisa.dma_copy(dst=db_rows_0[0:64, 0:1], src=db_part_0[0:64, 0:1])
+    nisa.dma_copy(dst=db_rows_0[0:64, 1:2], src=db_part_0[64:128, 0:1])
+    db_sum_0 = nl.ndarray((64, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_0")
+    nisa.tensor_reduce(dst=db_sum_0, op=nl.add, data=db_rows_0, axis=1)
     db_out_0 = nl.ndarray((64, 1), dtype=nl.bfloat16, buffer=nl.sbuf, name="db_out_0")
-    nisa.tensor_copy(dst=db_out_0, src=db_sum_1, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=db_out_0, src=db_sum_0, engine=nisa.engine.vector)
     nisa.dma_copy(dst=db.ap(pattern=[[1, 64], [1, 1]], offset=0), src=db_out_0)
     return dx, dw, db

@@ -53,9 +53,9 @@ Memory
     x_win     sbuf    3        [128, 1, 5, 1, 16]  bf16   160
     dy_win    sbuf    6        [128, 1, 3, 1, 16]  bf16   96
     w_nat     sbuf    3        [128, 3, 768]       bf16   4608
-    db_part   sbuf    6        [128, 1]            fp32   4
     stat_t    sbuf    1        [48, 1, 3, 1, 384]  bf16   2304
     t_ps      psum    9        [48, 3, 1, 128]     bf16   768
+    db_part   sbuf    6        [128, 1]            fp32   4
     mov_t     sbuf    1        [48, 1, 1, 1, 768]  bf16   1536
     dw_ps     psum    18       [128, 1, 1, 384]    fp32   1536
     w_turned  sbuf    18       [128, 3, 128]       bf16   768
@@ -63,14 +63,13 @@ Memory
     dw_out    sbuf    18       [128, 1, 384]       bf16   768
     dx_out    sbuf    3        [128, 1, 3, 1, 16]  bf16   96
     dx_ps     psum    3        [128, 3, 1, 16]     fp32   192
-    db_sum    sbuf    6        [128, 1]            fp32   4
     db_out    sbuf    6        [128, 1]            bf16   2
 
 Cost
-    249 instructions: 39 dma_copy, 3 memset, 72 nc_matmul, 69 nc_transpose, 54 tensor_copy, 12 tensor_reduce
+    243 instructions: 39 dma_copy, 3 memset, 72 nc_matmul, 69 nc_transpose, 54 tensor_copy, 6 tensor_reduce
     needs NKI 0.3 or newer
     1880064 bytes read, 1807872 bytes written; compulsory 3687936
-    busy us: tensor 8.0, vector 6.7, scalar 6.7, gpsimd 0.2, dma 12.5; bound by dma
+    busy us: tensor 8.0, vector 7.0, scalar 6.1, gpsimd 0.2, dma 12.5; bound by dma
     makespan 16.5 us expected; floor 10.0 us
 
 Pseudocode
@@ -135,54 +134,54 @@ def conv3d_n1_ci384_co768_i3x4x4_k3x1x1_s1x1x1_p2_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
     nisa.dma_copy(dst=w_nat_2, src=filters.ap(pattern=[[768, 128], [294912, 3], [1, 768]], offset=196608))
 
     # === slab 1 of 1: db, operands of dw =============================================================================
-    # db: partial sums of dy ride along, one after each eviction
+    stat_t_0 = nl.ndarray((48, 1, 3, 1, 384), dtype=nl.bfloat16, buffer=nl.sbuf, name="stat_t_0")
+    t_ps_0 = nl.ndarray((48, 3, 1, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_0")
+    nisa.nc_transpose(dst=t_ps_0[0:48, 0, 0, 0:128], data=x_win_0[0:128, 0, 0:3, 0, 0:16], engine=nisa.engine.tensor)
+    nisa.nc_transpose(dst=t_ps_0[0:48, 1, 0, 0:128], data=x_win_0[0:128, 0, 1:4, 0, 0:16], engine=nisa.engine.tensor)
+    # db: partial sums of dy ride along, each after an eviction
     db_part_0 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     db_part_1 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_1")
     db_part_2 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_2")
     db_part_3 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_3")
     db_part_4 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_4")
     db_part_5 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_5")
-    stat_t_0 = nl.ndarray((48, 1, 3, 1, 384), dtype=nl.bfloat16, buffer=nl.sbuf, name="stat_t_0")
-    t_ps_0 = nl.ndarray((48, 3, 1, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_0")
-    nisa.nc_transpose(dst=t_ps_0[0:48, 0, 0, 0:128], data=x_win_0[0:128, 0, 0:3, 0, 0:16], engine=nisa.engine.tensor)
-    nisa.nc_transpose(dst=t_ps_0[0:48, 1, 0, 0:128], data=x_win_0[0:128, 0, 1:4, 0, 0:16], engine=nisa.engine.tensor)
+    nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:128, 0, 0:3, 0:1, 0:16], axis=(1, 2, 3))
     nisa.nc_transpose(dst=t_ps_0[0:48, 2, 0, 0:128], data=x_win_0[0:128, 0, 2:5, 0, 0:16], engine=nisa.engine.tensor)
     nisa.tensor_copy(dst=stat_t_0[0:48, 0, 0:3, 0:1, 0:128], src=t_ps_0, engine=nisa.engine.vector)
-    nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:128, 0, 0:3, 0:1, 0:16], axis=(1, 2, 3))
     t_ps_1 = nl.ndarray((48, 3, 1, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_1")
     nisa.nc_transpose(dst=t_ps_1[0:48, 0, 0, 0:128], data=x_win_1[0:128, 0, 0:3, 0, 0:16], engine=nisa.engine.tensor)
+    nisa.tensor_reduce(dst=db_part_1, op=nl.add, data=dy_win_1[0:128, 0, 0:3, 0:1, 0:16], axis=(1, 2, 3))
     nisa.nc_transpose(dst=t_ps_1[0:48, 1, 0, 0:128], data=x_win_1[0:128, 0, 1:4, 0, 0:16], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:48, 2, 0, 0:128], data=x_win_1[0:128, 0, 2:5, 0, 0:16], engine=nisa.engine.tensor)
-    nisa.tensor_copy(dst=stat_t_0[0:48, 0, 0:3, 0:1, 128:256], src=t_ps_1, engine=nisa.engine.scalar)
-    nisa.tensor_reduce(dst=db_part_1, op=nl.add, data=dy_win_1[0:128, 0, 0:3, 0:1, 0:16], axis=(1, 2, 3))
+    nisa.tensor_copy(dst=stat_t_0[0:48, 0, 0:3, 0:1, 128:256], src=t_ps_1, engine=nisa.engine.vector)
     t_ps_2 = nl.ndarray((48, 3, 1, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_2")
     nisa.nc_transpose(dst=t_ps_2[0:48, 0, 0, 0:128], data=x_win_2[0:128, 0, 0:3, 0, 0:16], engine=nisa.engine.tensor)
+    nisa.tensor_reduce(dst=db_part_2, op=nl.add, data=dy_win_2[0:128, 0, 0:3, 0:1, 0:16], axis=(1, 2, 3))
     nisa.nc_transpose(dst=t_ps_2[0:48, 1, 0, 0:128], data=x_win_2[0:128, 0, 1:4, 0, 0:16], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_2[0:48, 2, 0, 0:128], data=x_win_2[0:128, 0, 2:5, 0, 0:16], engine=nisa.engine.tensor)
-    nisa.tensor_copy(dst=stat_t_0[0:48, 0, 0:3, 0:1, 256:384], src=t_ps_2, engine=nisa.engine.vector)
-    nisa.tensor_reduce(dst=db_part_2, op=nl.add, data=dy_win_2[0:128, 0, 0:3, 0:1, 0:16], axis=(1, 2, 3))
+    nisa.tensor_reduce(dst=db_part_3, op=nl.add, data=dy_win_3[0:128, 0, 0:3, 0:1, 0:16], axis=(1, 2, 3))
+    nisa.tensor_copy(dst=stat_t_0[0:48, 0, 0:3, 0:1, 256:384], src=t_ps_2, engine=nisa.engine.scalar)
     mov_t_0 = nl.ndarray((48, 1, 1, 1, 768), dtype=nl.bfloat16, buffer=nl.sbuf, name="mov_t_0")
     t_ps_3 = nl.ndarray((48, 1, 1, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_3")
     nisa.nc_transpose(dst=t_ps_3[0:48, 0, 0, 0:128], data=dy_win_0[0:128, 0, 0:3, 0, 0:16], engine=nisa.engine.tensor)
-    nisa.tensor_copy(dst=mov_t_0[0:48, 0, 0:1, 0:1, 0:128], src=t_ps_3, engine=nisa.engine.scalar)
-    nisa.tensor_reduce(dst=db_part_3, op=nl.add, data=dy_win_3[0:128, 0, 0:3, 0:1, 0:16], axis=(1, 2, 3))
+    nisa.tensor_copy(dst=mov_t_0[0:48, 0, 0:1, 0:1, 0:128], src=t_ps_3, engine=nisa.engine.vector)
     t_ps_4 = nl.ndarray((48, 1, 1, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_4")
     nisa.nc_transpose(dst=t_ps_4[0:48, 0, 0, 0:128], data=dy_win_1[0:128, 0, 0:3, 0, 0:16], engine=nisa.engine.tensor)
-    nisa.tensor_copy(dst=mov_t_0[0:48, 0, 0:1, 0:1, 128:256], src=t_ps_4, engine=nisa.engine.scalar)
-    nisa.tensor_reduce(dst=db_part_4, op=nl.add, data=dy_win_4[0:128, 0, 0:3, 0:1, 0:16], axis=(1, 2, 3))
+    nisa.tensor_copy(dst=mov_t_0[0:48, 0, 0:1, 0:1, 128:256], src=t_ps_4, engine=nisa.engine.vector)
     t_ps_5 = nl.ndarray((48, 1, 1, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_5")
     nisa.nc_transpose(dst=t_ps_5[0:48, 0, 0, 0:128], data=dy_win_2[0:128, 0, 0:3, 0, 0:16], engine=nisa.engine.tensor)
+    nisa.tensor_reduce(dst=db_part_4, op=nl.add, data=dy_win_4[0:128, 0, 0:3, 0:1, 0:16], axis=(1, 2, 3))
     nisa.tensor_copy(dst=mov_t_0[0:48, 0, 0:1, 0:1, 256:384], src=t_ps_5, engine=nisa.engine.scalar)
-    nisa.tensor_reduce(dst=db_part_5, op=nl.add, data=dy_win_5[0:128, 0, 0:3, 0:1, 0:16], axis=(1, 2, 3))
     t_ps_6 = nl.ndarray((48, 1, 1, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_6")
     nisa.nc_transpose(dst=t_ps_6[0:48, 0, 0, 0:128], data=dy_win_3[0:128, 0, 0:3, 0, 0:16], engine=nisa.engine.tensor)
     nisa.tensor_copy(dst=mov_t_0[0:48, 0, 0:1, 0:1, 384:512], src=t_ps_6, engine=nisa.engine.scalar)
     t_ps_7 = nl.ndarray((48, 1, 1, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_7")
     nisa.nc_transpose(dst=t_ps_7[0:48, 0, 0, 0:128], data=dy_win_4[0:128, 0, 0:3, 0, 0:16], engine=nisa.engine.tensor)
-    nisa.tensor_copy(dst=mov_t_0[0:48, 0, 0:1, 0:1, 512:640], src=t_ps_7, engine=nisa.engine.scalar)
+    nisa.tensor_reduce(dst=db_part_5, op=nl.add, data=dy_win_5[0:128, 0, 0:3, 0:1, 0:16], axis=(1, 2, 3))
+    nisa.tensor_copy(dst=mov_t_0[0:48, 0, 0:1, 0:1, 512:640], src=t_ps_7, engine=nisa.engine.vector)
     t_ps_8 = nl.ndarray((48, 1, 1, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_8")
     nisa.nc_transpose(dst=t_ps_8[0:48, 0, 0, 0:128], data=dy_win_5[0:128, 0, 0:3, 0, 0:16], engine=nisa.engine.tensor)
-    nisa.tensor_copy(dst=mov_t_0[0:48, 0, 0:1, 0:1, 640:768], src=t_ps_8, engine=nisa.engine.vector)
+    nisa.tensor_copy(dst=mov_t_0[0:48, 0, 0:1, 0:1, 640:768], src=t_ps_8, engine=nisa.engine.scalar)
 
     # === slab 1 of 1: dw, filters ====================================================================================
     # Stationary matrices of dx, dy's channels on partitions.
@@ -215,7 +214,7 @@ def conv3d_n1_ci384_co768_i3x4x4_k3x1x1_s1x1x1_p2_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
     )
     nisa.nc_transpose(dst=w_ps_1[0:128, 1, 0:128], data=w_nat_0[0:128, 1, 128:256], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_1[0:128, 2, 0:128], data=w_nat_0[0:128, 2, 128:256], engine=nisa.engine.tensor)
-    nisa.tensor_copy(dst=w_turned_1, src=w_ps_1, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=w_turned_1, src=w_ps_1, engine=nisa.engine.vector)
     w_turned_2 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_turned_2")
     w_ps_2 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.psum, name="w_ps_2")
     nisa.nc_transpose(dst=w_ps_2[0:128, 0, 0:128], data=w_nat_0[0:128, 0, 256:384], engine=nisa.engine.tensor)
@@ -354,7 +353,7 @@ def conv3d_n1_ci384_co768_i3x4x4_k3x1x1_s1x1x1_p2_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
     nisa.tensor_copy(
         dst=dw_out_7.ap(pattern=[[384, 128], [384, 1], [384, 1], [1, 384]], offset=0),
         src=dw_ps_7,
-        engine=nisa.engine.scalar,
+        engine=nisa.engine.vector,
     )
     nisa.dma_copy(dst=dw[1, 0, 0, 128:256, 0:384], src=dw_out_7[0:128, 0, 0:384])
     dw_ps_8 = nl.ndarray((128, 1, 1, 384), dtype=nl.float32, buffer=nl.psum, name="dw_ps_8")
@@ -370,7 +369,7 @@ def conv3d_n1_ci384_co768_i3x4x4_k3x1x1_s1x1x1_p2_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
     )
     nisa.nc_transpose(dst=w_ps_8[0:128, 1, 0:128], data=w_nat_1[0:128, 1, 256:384], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_8[0:128, 2, 0:128], data=w_nat_1[0:128, 2, 256:384], engine=nisa.engine.tensor)
-    nisa.tensor_copy(dst=w_turned_8, src=w_ps_8, engine=nisa.engine.vector)
+    nisa.tensor_copy(dst=w_turned_8, src=w_ps_8, engine=nisa.engine.scalar)
     w_turned_9 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_turned_9")
     w_ps_9 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.psum, name="w_ps_9")
     nisa.nc_transpose(dst=w_ps_9[0:128, 0, 0:128], data=w_nat_1[0:128, 0, 384:512], engine=nisa.engine.tensor)
@@ -383,7 +382,7 @@ def conv3d_n1_ci384_co768_i3x4x4_k3x1x1_s1x1x1_p2_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
     )
     nisa.nc_transpose(dst=w_ps_9[0:128, 1, 0:128], data=w_nat_1[0:128, 1, 384:512], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_9[0:128, 2, 0:128], data=w_nat_1[0:128, 2, 384:512], engine=nisa.engine.tensor)
-    nisa.tensor_copy(dst=w_turned_9, src=w_ps_9, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=w_turned_9, src=w_ps_9, engine=nisa.engine.vector)
     w_turned_10 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_turned_10")
     w_ps_10 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.psum, name="w_ps_10")
     nisa.nc_transpose(dst=w_ps_10[0:128, 0, 0:128], data=w_nat_1[0:128, 0, 512:640], engine=nisa.engine.tensor)
@@ -396,7 +395,7 @@ def conv3d_n1_ci384_co768_i3x4x4_k3x1x1_s1x1x1_p2_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
     )
     nisa.nc_transpose(dst=w_ps_10[0:128, 1, 0:128], data=w_nat_1[0:128, 1, 512:640], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_10[0:128, 2, 0:128], data=w_nat_1[0:128, 2, 512:640], engine=nisa.engine.tensor)
-    nisa.tensor_copy(dst=w_turned_10, src=w_ps_10, engine=nisa.engine.vector)
+    nisa.tensor_copy(dst=w_turned_10, src=w_ps_10, engine=nisa.engine.scalar)
     w_turned_11 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_turned_11")
     w_ps_11 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.psum, name="w_ps_11")
     nisa.nc_transpose(dst=w_ps_11[0:128, 0, 0:128], data=w_nat_1[0:128, 0, 640:768], engine=nisa.engine.tensor)
@@ -409,7 +408,7 @@ def conv3d_n1_ci384_co768_i3x4x4_k3x1x1_s1x1x1_p2_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
     )
     nisa.nc_transpose(dst=w_ps_11[0:128, 1, 0:128], data=w_nat_1[0:128, 1, 640:768], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_11[0:128, 2, 0:128], data=w_nat_1[0:128, 2, 640:768], engine=nisa.engine.tensor)
-    nisa.tensor_copy(dst=w_turned_11, src=w_ps_11, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=w_turned_11, src=w_ps_11, engine=nisa.engine.vector)
     w_turned_12 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_turned_12")
     w_ps_12 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.psum, name="w_ps_12")
     nisa.nc_transpose(dst=w_ps_12[0:128, 0, 0:128], data=w_nat_2[0:128, 0, 0:128], engine=nisa.engine.tensor)
@@ -417,28 +416,28 @@ def conv3d_n1_ci384_co768_i3x4x4_k3x1x1_s1x1x1_p2_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
     nisa.tensor_copy(
         dst=dw_out_8.ap(pattern=[[384, 128], [384, 1], [384, 1], [1, 384]], offset=0),
         src=dw_ps_8,
-        engine=nisa.engine.vector,
+        engine=nisa.engine.scalar,
     )
     nisa.dma_copy(dst=dw[2, 0, 0, 128:256, 0:384], src=dw_out_8[0:128, 0, 0:384])
     dw_out_9 = nl.ndarray((128, 1, 384), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_9")
     nisa.tensor_copy(
         dst=dw_out_9.ap(pattern=[[384, 128], [384, 1], [384, 1], [1, 384]], offset=0),
         src=dw_ps_9,
-        engine=nisa.engine.scalar,
+        engine=nisa.engine.vector,
     )
     nisa.dma_copy(dst=dw[0, 0, 0, 128:256, 384:768], src=dw_out_9[0:128, 0, 0:384])
     dw_out_10 = nl.ndarray((128, 1, 384), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_10")
     nisa.tensor_copy(
         dst=dw_out_10.ap(pattern=[[384, 128], [384, 1], [384, 1], [1, 384]], offset=0),
         src=dw_ps_10,
-        engine=nisa.engine.vector,
+        engine=nisa.engine.scalar,
     )
     nisa.dma_copy(dst=dw[1, 0, 0, 128:256, 384:768], src=dw_out_10[0:128, 0, 0:384])
     dw_out_11 = nl.ndarray((128, 1, 384), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_11")
     nisa.tensor_copy(
         dst=dw_out_11.ap(pattern=[[384, 128], [384, 1], [384, 1], [1, 384]], offset=0),
         src=dw_ps_11,
-        engine=nisa.engine.scalar,
+        engine=nisa.engine.vector,
     )
     nisa.dma_copy(dst=dw[2, 0, 0, 128:256, 384:768], src=dw_out_11[0:128, 0, 0:384])
     dw_ps_12 = nl.ndarray((128, 1, 1, 384), dtype=nl.float32, buffer=nl.psum, name="dw_ps_12")
@@ -454,7 +453,7 @@ def conv3d_n1_ci384_co768_i3x4x4_k3x1x1_s1x1x1_p2_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
     )
     nisa.nc_transpose(dst=w_ps_12[0:128, 1, 0:128], data=w_nat_2[0:128, 1, 0:128], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_12[0:128, 2, 0:128], data=w_nat_2[0:128, 2, 0:128], engine=nisa.engine.tensor)
-    nisa.tensor_copy(dst=w_turned_12, src=w_ps_12, engine=nisa.engine.vector)
+    nisa.tensor_copy(dst=w_turned_12, src=w_ps_12, engine=nisa.engine.scalar)
     w_turned_13 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_turned_13")
     w_ps_13 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.psum, name="w_ps_13")
     nisa.nc_transpose(dst=w_ps_13[0:128, 0, 0:128], data=w_nat_2[0:128, 0, 128:256], engine=nisa.engine.tensor)
@@ -501,28 +500,28 @@ def conv3d_n1_ci384_co768_i3x4x4_k3x1x1_s1x1x1_p2_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
     nisa.tensor_copy(
         dst=dw_out_12.ap(pattern=[[384, 128], [384, 1], [384, 1], [1, 384]], offset=0),
         src=dw_ps_12,
-        engine=nisa.engine.vector,
+        engine=nisa.engine.scalar,
     )
     nisa.dma_copy(dst=dw[0, 0, 0, 256:384, 0:384], src=dw_out_12[0:128, 0, 0:384])
     dw_out_13 = nl.ndarray((128, 1, 384), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_13")
     nisa.tensor_copy(
         dst=dw_out_13.ap(pattern=[[384, 128], [384, 1], [384, 1], [1, 384]], offset=0),
         src=dw_ps_13,
-        engine=nisa.engine.scalar,
+        engine=nisa.engine.vector,
     )
     nisa.dma_copy(dst=dw[1, 0, 0, 256:384, 0:384], src=dw_out_13[0:128, 0, 0:384])
     dw_out_14 = nl.ndarray((128, 1, 384), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_14")
     nisa.tensor_copy(
         dst=dw_out_14.ap(pattern=[[384, 128], [384, 1], [384, 1], [1, 384]], offset=0),
         src=dw_ps_14,
-        engine=nisa.engine.vector,
+        engine=nisa.engine.scalar,
     )
     nisa.dma_copy(dst=dw[2, 0, 0, 256:384, 0:384], src=dw_out_14[0:128, 0, 0:384])
     dw_out_15 = nl.ndarray((128, 1, 384), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_15")
     nisa.tensor_copy(
         dst=dw_out_15.ap(pattern=[[384, 128], [384, 1], [384, 1], [1, 384]], offset=0),
         src=dw_ps_15,
-        engine=nisa.engine.scalar,
+        engine=nisa.engine.vector,
     )
     nisa.dma_copy(dst=dw[0, 0, 0, 256:384, 384:768], src=dw_out_15[0:128, 0, 0:384])
     dw_ps_16 = nl.ndarray((128, 1, 1, 384), dtype=nl.float32, buffer=nl.psum, name="dw_ps_16")
@@ -536,7 +535,7 @@ def conv3d_n1_ci384_co768_i3x4x4_k3x1x1_s1x1x1_p2_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
     )
     nisa.nc_transpose(dst=w_ps_16[0:128, 1, 0:128], data=w_nat_2[0:128, 1, 512:640], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_16[0:128, 2, 0:128], data=w_nat_2[0:128, 2, 512:640], engine=nisa.engine.tensor)
-    nisa.tensor_copy(dst=w_turned_16, src=w_ps_16, engine=nisa.engine.vector)
+    nisa.tensor_copy(dst=w_turned_16, src=w_ps_16, engine=nisa.engine.scalar)
     w_turned_17 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_turned_17")
     w_ps_17 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.psum, name="w_ps_17")
     nisa.nc_transpose(dst=w_ps_17[0:128, 0, 0:128], data=w_nat_2[0:128, 0, 640:768], engine=nisa.engine.tensor)
@@ -563,7 +562,7 @@ def conv3d_n1_ci384_co768_i3x4x4_k3x1x1_s1x1x1_p2_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
         engine=nisa.engine.vector,
     )
     nisa.dma_copy(dst=dw[2, 0, 0, 256:384, 384:768], src=dw_out_17[0:128, 0, 0:384])
-    nisa.tensor_copy(dst=w_turned_17, src=w_ps_17, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=w_turned_17, src=w_ps_17, engine=nisa.engine.vector)
 
     # === slab 1 of 1: dx =============================================================================================
     dx_out_0 = nl.ndarray((128, 1, 3, 1, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")
@@ -682,7 +681,7 @@ def conv3d_n1_ci384_co768_i3x4x4_k3x1x1_s1x1x1_p2_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
         moving=dy_win_5[0:128, 0, 1:3, 0:1, 0:16],
         accumulate=True,
     )
-    nisa.tensor_copy(dst=dx_out_0[0:128, 0, 0:3, 0:1, 0:16], src=dx_ps_0, engine=nisa.engine.vector)
+    nisa.tensor_copy(dst=dx_out_0[0:128, 0, 0:3, 0:1, 0:16], src=dx_ps_0, engine=nisa.engine.scalar)
     nisa.dma_copy(dst=dx_view[0, 0:128, 0:3, 0:1, 0:16], src=dx_out_0[0:128, 0, 0:3, 0:1, 0:16])
     dx_out_1 = nl.ndarray((128, 1, 3, 1, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_1")
     dx_ps_1 = nl.ndarray((128, 3, 1, 16), dtype=nl.float32, buffer=nl.psum, name="dx_ps_1")
@@ -923,34 +922,22 @@ def conv3d_n1_ci384_co768_i3x4x4_k3x1x1_s1x1x1_p2_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
 
     # === db ==========================================================================================================
     # Add the partial sums of all slabs up, round once, store.
-    db_sum_0 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_0")
-    nisa.tensor_reduce(dst=db_sum_0, op=nl.add, data=db_part_0, axis=1)
-    db_sum_1 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_1")
-    nisa.tensor_reduce(dst=db_sum_1, op=nl.add, data=db_part_1, axis=1)
-    db_sum_2 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_2")
-    nisa.tensor_reduce(dst=db_sum_2, op=nl.add, data=db_part_2, axis=1)
-    db_sum_3 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_3")
-    nisa.tensor_reduce(dst=db_sum_3, op=nl.add, data=db_part_3, axis=1)
-    db_sum_4 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_4")
-    nisa.tensor_reduce(dst=db_sum_4, op=nl.add, data=db_part_4, axis=1)
-    db_sum_5 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_5")
-    nisa.tensor_reduce(dst=db_sum_5, op=nl.add, data=db_part_5, axis=1)
     db_out_0 = nl.ndarray((128, 1), dtype=nl.bfloat16, buffer=nl.sbuf, name="db_out_0")
-    nisa.tensor_copy(dst=db_out_0, src=db_sum_0, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=db_out_0, src=db_part_0, engine=nisa.engine.vector)
     nisa.dma_copy(dst=db.ap(pattern=[[1, 128], [1, 1]], offset=0), src=db_out_0)
     db_out_1 = nl.ndarray((128, 1), dtype=nl.bfloat16, buffer=nl.sbuf, name="db_out_1")
-    nisa.tensor_copy(dst=db_out_1, src=db_sum_1, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=db_out_1, src=db_part_1, engine=nisa.engine.scalar)
     nisa.dma_copy(dst=db.ap(pattern=[[1, 128], [1, 1]], offset=128), src=db_out_1)
     db_out_2 = nl.ndarray((128, 1), dtype=nl.bfloat16, buffer=nl.sbuf, name="db_out_2")
-    nisa.tensor_copy(dst=db_out_2, src=db_sum_2, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=db_out_2, src=db_part_2, engine=nisa.engine.vector)
     nisa.dma_copy(dst=db.ap(pattern=[[1, 128], [1, 1]], offset=256), src=db_out_2)
     db_out_3 = nl.ndarray((128, 1), dtype=nl.bfloat16, buffer=nl.sbuf, name="db_out_3")
-    nisa.tensor_copy(dst=db_out_3, src=db_sum_3, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=db_out_3, src=db_part_3, engine=nisa.engine.scalar)
     nisa.dma_copy(dst=db.ap(pattern=[[1, 128], [1, 1]], offset=384), src=db_out_3)
     db_out_4 = nl.ndarray((128, 1), dtype=nl.bfloat16, buffer=nl.sbuf, name="db_out_4")
-    nisa.tensor_copy(dst=db_out_4, src=db_sum_4, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=db_out_4, src=db_part_4, engine=nisa.engine.vector)
     nisa.dma_copy(dst=db.ap(pattern=[[1, 128], [1, 1]], offset=512), src=db_out_4)
     db_out_5 = nl.ndarray((128, 1), dtype=nl.bfloat16, buffer=nl.sbuf, name="db_out_5")
-    nisa.tensor_copy(dst=db_out_5, src=db_sum_5, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=db_out_5, src=db_part_5, engine=nisa.engine.scalar)
     nisa.dma_copy(dst=db.ap(pattern=[[1, 128], [1, 1]], offset=640), src=db_out_5)
     return dx, dw, db

@@ -55,10 +55,10 @@ Memory
     dy_win     sbuf    1        [128, 1, 4, 9, 16]  bf16   1152
     x_win      sbuf    1        [3, 1, 4, 14, 16]   bf16   1792
     w_nat      sbuf    1        [32, 18, 128]       bf16   4608
-    db_part    sbuf    1        [128, 1]            fp32   4
     stat_t     sbuf    1        [98, 1, 4, 6, 64]   bf16   3072
     t_ps       psum    7        [98, 2, 3, 128]     bf16   1536
     mov_t      sbuf    1        [98, 3, 6, 2, 3]    bf16   216
+    db_part    sbuf    1        [128, 1]            fp32   4
     dw_ps      psum    2        [128, 3, 3, 3]      fp32   108
     w_turned   sbuf    1        [128, 18, 32]       bf16   1152
     w_ps       psum    1        [128, 18, 32]       bf16   1152
@@ -67,16 +67,16 @@ Memory
     dx_out     sbuf    1        [6, 1, 4, 8, 14]    bf16   896
     dx_ps      psum    1        [96, 4, 8, 16]      fp32   2048
     dx_sum     sbuf    1        [128, 4, 8, 14]     fp32   1792
-    db_sum     sbuf    2        [128, 1]            fp32   4
     db_rows    sbuf    1        [64, 2]             fp32   8
+    db_sum     sbuf    1        [64, 1]             fp32   4
     db_out     sbuf    1        [64, 1]             bf16   2
 
 Cost
-    142 instructions: 35 dma_copy, 11 memset, 23 nc_matmul, 56 nc_transpose, 12 tensor_copy, 3 tensor_reduce, 2 tensor_tensor
+    141 instructions: 35 dma_copy, 11 memset, 23 nc_matmul, 56 nc_transpose, 12 tensor_copy, 2 tensor_reduce, 2 tensor_tensor
     needs NKI 0.3 or newer
     125792 bytes read, 15200 bytes written; compulsory 130624
-    busy us: tensor 3.4, vector 2.3, scalar 1.3, gpsimd 1.7, dma 2.8; bound by tensor
-    makespan 8.1 us expected; floor 0.4 us
+    busy us: tensor 3.4, vector 2.6, scalar 0.7, gpsimd 1.7, dma 2.8; bound by tensor
+    makespan 7.8 us expected; floor 0.4 us
 
 Pseudocode
     for each slab:
@@ -146,8 +146,6 @@ def conv3d_n1_ci3_co64_i4x14x14_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, 
     nisa.dma_copy(dst=w_nat_0[3:6, 15:18, 64:128], src=filters.ap(pattern=[[64, 3], [192, 3], [1, 64]], offset=4608))
 
     # === slab 1 of 1: db, operands of dw =============================================================================
-    # db: partial sums of dy ride along, one after each eviction
-    db_part_0 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     stat_t_0 = nl.ndarray((98, 1, 4, 6, 64), dtype=nl.bfloat16, buffer=nl.sbuf, name="stat_t_0")
     t_ps_0 = nl.ndarray((98, 2, 3, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_0")
     nisa.nc_transpose(dst=t_ps_0[0:98, 0, 0, 0:128], data=dy_win_0[0:128, 0, 0, 0:7, 1:15], engine=nisa.engine.tensor)
@@ -158,7 +156,6 @@ def conv3d_n1_ci3_co64_i4x14x14_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, 
     nisa.nc_transpose(dst=t_ps_0[0:98, 1, 2, 0:128], data=dy_win_0[0:128, 0, 1, 2:9, 1:15], engine=nisa.engine.tensor)
     stat_t_0_view = stat_t_0.reshape((98, 1, 4, 3, 128))
     nisa.tensor_copy(dst=stat_t_0_view[0:98, 0, 0:2, 0:3, 0:128], src=t_ps_0, engine=nisa.engine.vector)
-    nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:128, 0, 0:4, 1:8, 1:15], axis=(1, 2, 3))
     t_ps_1 = nl.ndarray((98, 2, 3, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_1")
     nisa.nc_transpose(dst=t_ps_1[0:98, 0, 0, 0:128], data=dy_win_0[0:128, 0, 2, 0:7, 1:15], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:98, 0, 1, 0:128], data=dy_win_0[0:128, 0, 2, 1:8, 1:15], engine=nisa.engine.tensor)
@@ -166,12 +163,15 @@ def conv3d_n1_ci3_co64_i4x14x14_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, 
     nisa.nc_transpose(dst=t_ps_1[0:98, 1, 0, 0:128], data=dy_win_0[0:128, 0, 3, 0:7, 1:15], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:98, 1, 1, 0:128], data=dy_win_0[0:128, 0, 3, 1:8, 1:15], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:98, 1, 2, 0:128], data=dy_win_0[0:128, 0, 3, 2:9, 1:15], engine=nisa.engine.tensor)
-    nisa.tensor_copy(dst=stat_t_0_view[0:98, 0, 2:4, 0:3, 0:128], src=t_ps_1, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=stat_t_0_view[0:98, 0, 2:4, 0:3, 0:128], src=t_ps_1, engine=nisa.engine.vector)
     mov_t_0 = nl.ndarray((98, 3, 6, 2, 3), dtype=nl.bfloat16, buffer=nl.sbuf, name="mov_t_0")
     nisa.memset(dst=mov_t_0[0:98, 0:3, 0:1, 0:2, 0:3], value=0.0, engine=nisa.engine.gpsimd)
     nisa.memset(dst=mov_t_0[0:98, 0:3, 5:6, 0:2, 0:3], value=0.0, engine=nisa.engine.gpsimd)
     t_ps_2 = nl.ndarray((98, 4, 2, 3), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_2")
     nisa.nc_transpose(dst=t_ps_2[0:98, 0, 0, 0:3], data=x_win_0[0:3, 0, 0, 0:13:2, 0:14], engine=nisa.engine.tensor)
+    # db: partial sums of dy ride along, each after an eviction
+    db_part_0 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
+    nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:128, 0, 0:4, 1:8, 1:15], axis=(1, 2, 3))
     nisa.nc_transpose(dst=t_ps_2[0:98, 0, 1, 0:3], data=x_win_0[0:3, 0, 0, 1:14:2, 0:14], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_2[0:98, 1, 0, 0:3], data=x_win_0[0:3, 0, 1, 0:13:2, 0:14], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_2[0:98, 1, 1, 0:3], data=x_win_0[0:3, 0, 1, 1:14:2, 0:14], engine=nisa.engine.tensor)
@@ -422,14 +422,12 @@ def conv3d_n1_ci3_co64_i4x14x14_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, 
 
     # === db ==========================================================================================================
     # Add the partial sums of all slabs up, round once, store.
-    db_sum_0 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_0")
-    nisa.tensor_reduce(dst=db_sum_0, op=nl.add, data=db_part_0, axis=1)
     db_rows_0 = nl.ndarray((64, 2), dtype=nl.float32, buffer=nl.sbuf, name="db_rows_0")
-    nisa.dma_copy(dst=db_rows_0[0:64, 0:1], src=db_sum_0[0:64, 0:1])
-    nisa.dma_copy(dst=db_rows_0[0:64, 1:2], src=db_sum_0[64:128, 0:1])
-    db_sum_1 = nl.ndarray((64, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_1")
-    nisa.tensor_reduce(dst=db_sum_1, op=nl.add, data=db_rows_0, axis=1)
+    nisa.dma_copy(dst=db_rows_0[0:64, 0:1], src=db_part_0[0:64, 0:1])
+    nisa.dma_copy(dst=db_rows_0[0:64, 1:2], src=db_part_0[64:128, 0:1])
+    db_sum_0 = nl.ndarray((64, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_0")
+    nisa.tensor_reduce(dst=db_sum_0, op=nl.add, data=db_rows_0, axis=1)
     db_out_0 = nl.ndarray((64, 1), dtype=nl.bfloat16, buffer=nl.sbuf, name="db_out_0")
-    nisa.tensor_copy(dst=db_out_0, src=db_sum_1, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=db_out_0, src=db_sum_0, engine=nisa.engine.scalar)
     nisa.dma_copy(dst=db.ap(pattern=[[1, 64], [1, 1]], offset=0), src=db_out_0)
     return dx, dw, db

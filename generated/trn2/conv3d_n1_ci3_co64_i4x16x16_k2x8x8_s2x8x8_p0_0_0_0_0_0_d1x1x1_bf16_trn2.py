@@ -65,10 +65,10 @@ Memory
     dy_win     sbuf    1        [64, 1, 2, 2, 2]    bf16   16
     x_win      sbuf    1        [12, 1, 1, 16, 16]  bf16   512
     w_nat      sbuf    1        [24, 16, 64]        bf16   2048
-    db_part    sbuf    1        [64, 1]             fp32   4
     stat_t     sbuf    1        [4, 1, 2, 1, 64]    bf16   256
     t_ps       psum    6        [4, 8, 8, 12]       bf16   1536
     mov_t      sbuf    1        [4, 8, 4, 8, 3]     bf16   1536
+    db_part    sbuf    1        [64, 1]             fp32   4
     dw_ps      psum    2        [64, 8, 8, 3]       fp32   768
     w_turned   sbuf    1        [64, 16, 24]        bf16   768
     w_ps       psum    1        [64, 16, 24]        bf16   768
@@ -76,14 +76,13 @@ Memory
     dw_turned  sbuf    4        [126, 1, 64]        bf16   128
     dx_out     sbuf    1        [24, 1, 4, 2, 16]   bf16   256
     dx_ps      psum    16       [24, 2, 2, 2]       fp32   32
-    db_sum     sbuf    1        [64, 1]             fp32   4
     db_out     sbuf    1        [64, 1]             bf16   2
 
 Cost
-    172 instructions: 34 dma_copy, 1 memset, 20 nc_matmul, 86 nc_transpose, 29 tensor_copy, 2 tensor_reduce
+    170 instructions: 34 dma_copy, 20 nc_matmul, 86 nc_transpose, 29 tensor_copy, 1 tensor_reduce
     needs NKI 0.3 or newer
     56320 bytes read, 55424 bytes written; compulsory 111744
-    busy us: tensor 1.7, vector 1.3, scalar 1.2, gpsimd 0.4, dma 2.1; bound by dma
+    busy us: tensor 1.7, vector 1.3, scalar 1.1, gpsimd 0.0, dma 2.1; bound by dma
     makespan 7.1 us expected; floor 0.3 us
 
 Pseudocode
@@ -121,7 +120,6 @@ def conv3d_n1_ci3_co64_i4x16x16_k2x8x8_s2x8x8_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, 
     nisa.dma_copy(dst=x_win_0[6:9, 0, 0:1, 0:16, 0:16], src=x_in[0, 0:3, 2:3, 0:16, 0:16])
     nisa.dma_copy(dst=x_win_0[9:12, 0, 0:1, 0:16, 0:16], src=x_in[0, 0:3, 3:4, 0:16, 0:16])
     w_nat_0 = nl.ndarray((24, 16, 64), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_nat_0")
-    nisa.memset(dst=w_nat_0, value=0.0, engine=nisa.engine.gpsimd)
     nisa.dma_copy(dst=w_nat_0[0:3, 0:8, 0:64], src=filters.ap(pattern=[[64, 3], [192, 8], [1, 64]], offset=0))
     nisa.dma_copy(dst=w_nat_0[3:6, 0:8, 0:64], src=filters.ap(pattern=[[64, 3], [192, 8], [1, 64]], offset=1536))
     nisa.dma_copy(dst=w_nat_0[6:9, 0:8, 0:64], src=filters.ap(pattern=[[64, 3], [192, 8], [1, 64]], offset=3072))
@@ -140,14 +138,11 @@ def conv3d_n1_ci3_co64_i4x16x16_k2x8x8_s2x8x8_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, 
     nisa.dma_copy(dst=w_nat_0[21:24, 8:16, 0:64], src=filters.ap(pattern=[[64, 3], [192, 8], [1, 64]], offset=23040))
 
     # === slab 1 of 1: db, operands of dw =============================================================================
-    # db: partial sums of dy ride along, one after each eviction
-    db_part_0 = nl.ndarray((64, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     stat_t_0 = nl.ndarray((4, 1, 2, 1, 64), dtype=nl.bfloat16, buffer=nl.sbuf, name="stat_t_0")
     t_ps_0 = nl.ndarray((4, 2, 1, 64), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_0")
     nisa.nc_transpose(dst=t_ps_0[0:4, 0, 0, 0:64], data=dy_win_0[0:64, 0, 0, 0:2, 0:2], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_0[0:4, 1, 0, 0:64], data=dy_win_0[0:64, 0, 1, 0:2, 0:2], engine=nisa.engine.tensor)
     nisa.tensor_copy(dst=stat_t_0[0:4, 0, 0:2, 0:1, 0:64], src=t_ps_0, engine=nisa.engine.vector)
-    nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:64, 0, 0:2, 0:2, 0:2], axis=(1, 2, 3))
     mov_t_0 = nl.ndarray((4, 8, 4, 8, 3), dtype=nl.bfloat16, buffer=nl.sbuf, name="mov_t_0")
     t_ps_1 = nl.ndarray((4, 8, 8, 12), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_1")
     nisa.nc_transpose(dst=t_ps_1[0:4, 0, 0, 0:12], data=x_win_0[0:12, 0, 0, 0:9:8, 0:9:8], engine=nisa.engine.tensor)
@@ -177,6 +172,9 @@ def conv3d_n1_ci3_co64_i4x16x16_k2x8x8_s2x8x8_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, 
     nisa.nc_transpose(dst=t_ps_1[0:4, 3, 0, 0:12], data=x_win_0[0:12, 0, 0, 0:9:8, 3:12:8], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:4, 3, 1, 0:12], data=x_win_0[0:12, 0, 0, 1:10:8, 3:12:8], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:4, 3, 2, 0:12], data=x_win_0[0:12, 0, 0, 2:11:8, 3:12:8], engine=nisa.engine.tensor)
+    # db: partial sums of dy ride along, each after an eviction
+    db_part_0 = nl.ndarray((64, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
+    nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:64, 0, 0:2, 0:2, 0:2], axis=(1, 2, 3))
     nisa.nc_transpose(dst=t_ps_1[0:4, 3, 3, 0:12], data=x_win_0[0:12, 0, 0, 3:12:8, 3:12:8], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:4, 3, 4, 0:12], data=x_win_0[0:12, 0, 0, 4:13:8, 3:12:8], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:4, 3, 5, 0:12], data=x_win_0[0:12, 0, 0, 5:14:8, 3:12:8], engine=nisa.engine.tensor)
@@ -214,9 +212,9 @@ def conv3d_n1_ci3_co64_i4x16x16_k2x8x8_s2x8x8_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, 
     nisa.nc_transpose(dst=t_ps_1[0:4, 7, 5, 0:12], data=x_win_0[0:12, 0, 0, 5:14:8, 7:16:8], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:4, 7, 6, 0:12], data=x_win_0[0:12, 0, 0, 6:15:8, 7:16:8], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:4, 7, 7, 0:12], data=x_win_0[0:12, 0, 0, 7:16:8, 7:16:8], engine=nisa.engine.tensor)
-    nisa.tensor_copy(dst=mov_t_0[0:4, 0:8, 0, 0:8, 0:3], src=t_ps_1[0:4, 0:8, 0:8, 0:3], engine=nisa.engine.scalar)
-    nisa.tensor_copy(dst=mov_t_0[0:4, 0:8, 1, 0:8, 0:3], src=t_ps_1[0:4, 0:8, 0:8, 3:6], engine=nisa.engine.vector)
-    nisa.tensor_copy(dst=mov_t_0[0:4, 0:8, 2, 0:8, 0:3], src=t_ps_1[0:4, 0:8, 0:8, 6:9], engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=mov_t_0[0:4, 0:8, 0, 0:8, 0:3], src=t_ps_1[0:4, 0:8, 0:8, 0:3], engine=nisa.engine.vector)
+    nisa.tensor_copy(dst=mov_t_0[0:4, 0:8, 1, 0:8, 0:3], src=t_ps_1[0:4, 0:8, 0:8, 3:6], engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=mov_t_0[0:4, 0:8, 2, 0:8, 0:3], src=t_ps_1[0:4, 0:8, 0:8, 6:9], engine=nisa.engine.vector)
     nisa.tensor_copy(dst=mov_t_0[0:4, 0:8, 3, 0:8, 0:3], src=t_ps_1[0:4, 0:8, 0:8, 9:12], engine=nisa.engine.vector)
 
     # === slab 1 of 1: dw, filters ====================================================================================
@@ -460,9 +458,7 @@ def conv3d_n1_ci3_co64_i4x16x16_k2x8x8_s2x8x8_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, 
 
     # === db ==========================================================================================================
     # Add the partial sums of all slabs up, round once, store.
-    db_sum_0 = nl.ndarray((64, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_0")
-    nisa.tensor_reduce(dst=db_sum_0, op=nl.add, data=db_part_0, axis=1)
     db_out_0 = nl.ndarray((64, 1), dtype=nl.bfloat16, buffer=nl.sbuf, name="db_out_0")
-    nisa.tensor_copy(dst=db_out_0, src=db_sum_0, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=db_out_0, src=db_part_0, engine=nisa.engine.scalar)
     nisa.dma_copy(dst=db.ap(pattern=[[1, 64], [1, 1]], offset=0), src=db_out_0)
     return dx, dw, db

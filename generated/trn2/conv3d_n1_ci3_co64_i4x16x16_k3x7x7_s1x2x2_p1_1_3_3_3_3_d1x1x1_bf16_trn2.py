@@ -57,10 +57,10 @@ Memory
     dy_win     sbuf    1        [128, 1, 2, 8, 12]  bf16   384
     x_win      sbuf    1        [12, 1, 1, 21, 21]  bf16   882
     w_nat      sbuf    2        [32, 42, 128]       bf16   10752
-    db_part    sbuf    1        [128, 1]            fp32   4
     stat_t     sbuf    1        [64, 1, 8, 1, 64]   bf16   1024
     t_ps       psum    7        [64, 7, 7, 12]      bf16   1176
     mov_t      sbuf    1        [64, 7, 4, 7, 3]    bf16   1176
+    db_part    sbuf    1        [128, 1]            fp32   4
     dw_ps      psum    2        [128, 7, 7, 3]      fp32   588
     w_turned   sbuf    1        [128, 56, 32]       bf16   3584
     w_ps       psum    3        [128, 32, 32]       bf16   2048
@@ -69,16 +69,16 @@ Memory
     dx_out     sbuf    1        [12, 1, 3, 9, 16]   bf16   864
     dx_ps      psum    1        [128, 3, 9, 10]     fp32   1080
     dx_sum     sbuf    2        [128, 3, 9, 8]      fp32   864
-    db_sum     sbuf    2        [128, 1]            fp32   4
     db_rows    sbuf    1        [64, 2]             fp32   8
+    db_sum     sbuf    1        [64, 1]             fp32   4
     db_out     sbuf    1        [64, 1]             bf16   2
 
 Cost
-    233 instructions: 61 dma_copy, 12 memset, 24 nc_matmul, 111 nc_transpose, 20 tensor_copy, 3 tensor_reduce, 2 tensor_tensor
+    232 instructions: 61 dma_copy, 12 memset, 24 nc_matmul, 111 nc_transpose, 20 tensor_copy, 2 tensor_reduce, 2 tensor_tensor
     needs NKI 0.3 or newer
     151808 bytes read, 62720 bytes written; compulsory 158080
-    busy us: tensor 4.6, vector 2.0, scalar 1.6, gpsimd 3.6, dma 4.2; bound by tensor
-    makespan 11.2 us expected; floor 0.4 us
+    busy us: tensor 4.6, vector 2.0, scalar 1.1, gpsimd 3.6, dma 4.2; bound by tensor
+    makespan 11.1 us expected; floor 0.4 us
 
 Pseudocode
     for each slab:
@@ -166,19 +166,16 @@ def conv3d_n1_ci3_co64_i4x16x16_k3x7x7_s1x2x2_p1_1_3_3_3_3_d1x1x1_bf16_trn2(dy, 
     nisa.dma_copy(dst=w_nat_0[9:12, 35:42, 64:128], src=filters.ap(pattern=[[64, 3], [192, 7], [1, 64]], offset=22848))
 
     # === slab 1 of 1: db, operands of dw =============================================================================
-    # db: partial sums of dy ride along, one after each eviction
-    db_part_0 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     stat_t_0 = nl.ndarray((64, 1, 8, 1, 64), dtype=nl.bfloat16, buffer=nl.sbuf, name="stat_t_0")
     nisa.memset(dst=stat_t_0[0:64, 0:1, 1:2, 0:1, 0:64], value=0.0, engine=nisa.engine.gpsimd)
     nisa.memset(dst=stat_t_0[0:64, 0:1, 6:7, 0:1, 0:64], value=0.0, engine=nisa.engine.gpsimd)
     t_ps_0 = nl.ndarray((64, 1, 1, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_0")
     nisa.nc_transpose(dst=t_ps_0[0:64, 0, 0, 0:128], data=dy_win_0[0:128, 0, 0, 0:8, 2:10], engine=nisa.engine.tensor)
     nisa.tensor_copy(dst=stat_t_0[0:64, 0, 2:3, 0:1, 0:64], src=t_ps_0[0:64, 0:1, 0:1, 0:64], engine=nisa.engine.scalar)
-    nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:128, 0, 0:2, 0:8, 2:10], axis=(1, 2, 3))
     nisa.tensor_copy(
         dst=stat_t_0[0:64, 0, 3:4, 0:1, 0:64],
         src=t_ps_0[0:64, 0:1, 0:1, 64:128],
-        engine=nisa.engine.scalar,
+        engine=nisa.engine.vector,
     )
     t_ps_1 = nl.ndarray((64, 1, 1, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_1")
     nisa.nc_transpose(dst=t_ps_1[0:64, 0, 0, 0:128], data=dy_win_0[0:128, 0, 1, 0:8, 2:10], engine=nisa.engine.tensor)
@@ -213,6 +210,9 @@ def conv3d_n1_ci3_co64_i4x16x16_k3x7x7_s1x2x2_p1_1_3_3_3_3_d1x1x1_bf16_trn2(dy, 
     nisa.nc_transpose(dst=t_ps_2[0:64, 2, 6, 0:12], data=x_win_0[0:12, 0, 0, 6:21:2, 2:17:2], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_2[0:64, 3, 0, 0:12], data=x_win_0[0:12, 0, 0, 0:15:2, 3:18:2], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_2[0:64, 3, 1, 0:12], data=x_win_0[0:12, 0, 0, 1:16:2, 3:18:2], engine=nisa.engine.tensor)
+    # db: partial sums of dy ride along, each after an eviction
+    db_part_0 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
+    nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:128, 0, 0:2, 0:8, 2:10], axis=(1, 2, 3))
     nisa.nc_transpose(dst=t_ps_2[0:64, 3, 2, 0:12], data=x_win_0[0:12, 0, 0, 2:17:2, 3:18:2], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_2[0:64, 3, 3, 0:12], data=x_win_0[0:12, 0, 0, 3:18:2, 3:18:2], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_2[0:64, 3, 4, 0:12], data=x_win_0[0:12, 0, 0, 4:19:2, 3:18:2], engine=nisa.engine.tensor)
@@ -242,7 +242,7 @@ def conv3d_n1_ci3_co64_i4x16x16_k3x7x7_s1x2x2_p1_1_3_3_3_3_d1x1x1_bf16_trn2(dy, 
     nisa.tensor_copy(dst=mov_t_0[0:64, 0:7, 0, 0:7, 0:3], src=t_ps_2[0:64, 0:7, 0:7, 0:3], engine=nisa.engine.vector)
     nisa.tensor_copy(dst=mov_t_0[0:64, 0:7, 1, 0:7, 0:3], src=t_ps_2[0:64, 0:7, 0:7, 3:6], engine=nisa.engine.scalar)
     nisa.tensor_copy(dst=mov_t_0[0:64, 0:7, 2, 0:7, 0:3], src=t_ps_2[0:64, 0:7, 0:7, 6:9], engine=nisa.engine.vector)
-    nisa.tensor_copy(dst=mov_t_0[0:64, 0:7, 3, 0:7, 0:3], src=t_ps_2[0:64, 0:7, 0:7, 9:12], engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=mov_t_0[0:64, 0:7, 3, 0:7, 0:3], src=t_ps_2[0:64, 0:7, 0:7, 9:12], engine=nisa.engine.vector)
 
     # === slab 1 of 1: dw, filters ====================================================================================
     # Stationary matrices of dx, dy's channels on partitions.
@@ -353,7 +353,7 @@ def conv3d_n1_ci3_co64_i4x16x16_k3x7x7_s1x2x2_p1_1_3_3_3_3_d1x1x1_bf16_trn2(dy, 
     nisa.tensor_copy(
         dst=dw_out_0.ap(pattern=[[147, 128], [3, 7], [21, 7], [1, 3]], offset=0),
         src=dw_ps_0,
-        engine=nisa.engine.vector,
+        engine=nisa.engine.scalar,
     )
     dw_out_1 = nl.ndarray((64, 49, 3), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_1")
     nisa.tensor_copy(
@@ -365,14 +365,14 @@ def conv3d_n1_ci3_co64_i4x16x16_k3x7x7_s1x2x2_p1_1_3_3_3_3_d1x1x1_bf16_trn2(dy, 
     t_ps_3 = nl.ndarray((126, 1, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_3")
     nisa.nc_transpose(dst=t_ps_3[0:126, 0, 0:128], data=dw_out_0_view[0:128, 0:126], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_1[0:128, 9, 0:32], data=w_nat_0[0:32, 41, 0:128], engine=nisa.engine.tensor)
-    nisa.tensor_copy(dst=w_turned_0[0:128, 32:42, 0:32], src=w_ps_1, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=w_turned_0[0:128, 32:42, 0:32], src=w_ps_1, engine=nisa.engine.vector)
     w_ps_2 = nl.ndarray((128, 14, 32), dtype=nl.bfloat16, buffer=nl.psum, name="w_ps_2")
     nisa.nc_transpose(dst=w_ps_2[0:128, 0, 0:32], data=w_nat_1[0:32, 0, 0:128], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_2[0:128, 1, 0:32], data=w_nat_1[0:32, 1, 0:128], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_2[0:128, 2, 0:32], data=w_nat_1[0:32, 2, 0:128], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_2[0:128, 3, 0:32], data=w_nat_1[0:32, 3, 0:128], engine=nisa.engine.tensor)
     dw_turned_0 = nl.ndarray((126, 1, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_turned_0")
-    nisa.tensor_copy(dst=dw_turned_0, src=t_ps_3, engine=nisa.engine.vector)
+    nisa.tensor_copy(dst=dw_turned_0, src=t_ps_3, engine=nisa.engine.scalar)
     nisa.dma_copy(dst=dw.ap(pattern=[[64, 126], [1, 64]], offset=18816), src=dw_turned_0[0:126, 0, 0:64])
     nisa.dma_copy(dst=dw.ap(pattern=[[64, 126], [1, 64]], offset=9408), src=dw_turned_0[0:126, 0, 64:128])
     t_ps_4 = nl.ndarray((21, 1, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_4")
@@ -383,7 +383,7 @@ def conv3d_n1_ci3_co64_i4x16x16_k3x7x7_s1x2x2_p1_1_3_3_3_3_d1x1x1_bf16_trn2(dy, 
     nisa.nc_transpose(dst=w_ps_2[0:128, 7, 0:32], data=w_nat_1[0:32, 7, 0:128], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_2[0:128, 8, 0:32], data=w_nat_1[0:32, 8, 0:128], engine=nisa.engine.tensor)
     dw_turned_1 = nl.ndarray((21, 1, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_turned_1")
-    nisa.tensor_copy(dst=dw_turned_1, src=t_ps_4, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=dw_turned_1, src=t_ps_4, engine=nisa.engine.vector)
     nisa.dma_copy(dst=dw.ap(pattern=[[64, 21], [1, 64]], offset=26880), src=dw_turned_1[0:21, 0, 0:64])
     nisa.dma_copy(dst=dw.ap(pattern=[[64, 21], [1, 64]], offset=17472), src=dw_turned_1[0:21, 0, 64:128])
     dw_out_1_view = dw_out_1.reshape((64, 147))
@@ -393,7 +393,7 @@ def conv3d_n1_ci3_co64_i4x16x16_k3x7x7_s1x2x2_p1_1_3_3_3_3_d1x1x1_bf16_trn2(dy, 
     nisa.nc_transpose(dst=w_ps_2[0:128, 10, 0:32], data=w_nat_1[0:32, 10, 0:128], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_2[0:128, 11, 0:32], data=w_nat_1[0:32, 11, 0:128], engine=nisa.engine.tensor)
     dw_turned_2 = nl.ndarray((126, 1, 64), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_turned_2")
-    nisa.tensor_copy(dst=dw_turned_2, src=t_ps_5, engine=nisa.engine.vector)
+    nisa.tensor_copy(dst=dw_turned_2, src=t_ps_5, engine=nisa.engine.scalar)
     nisa.dma_copy(dst=dw.ap(pattern=[[64, 126], [1, 64]], offset=0), src=dw_turned_2[0:126, 0, 0:64])
     t_ps_6 = nl.ndarray((21, 1, 64), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_6")
     nisa.nc_transpose(dst=t_ps_6[0:21, 0, 0:64], data=dw_out_1_view[0:64, 126:147], engine=nisa.engine.tensor)
@@ -402,7 +402,7 @@ def conv3d_n1_ci3_co64_i4x16x16_k3x7x7_s1x2x2_p1_1_3_3_3_3_d1x1x1_bf16_trn2(dy, 
     dw_turned_3 = nl.ndarray((21, 1, 64), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_turned_3")
     nisa.tensor_copy(dst=dw_turned_3, src=t_ps_6, engine=nisa.engine.scalar)
     nisa.dma_copy(dst=dw.ap(pattern=[[64, 21], [1, 64]], offset=8064), src=dw_turned_3[0:21, 0, 0:64])
-    nisa.tensor_copy(dst=w_turned_0[0:128, 42:56, 0:32], src=w_ps_2, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=w_turned_0[0:128, 42:56, 0:32], src=w_ps_2, engine=nisa.engine.vector)
     w_turned_0_view = w_turned_0.reshape((128, 1792))
 
     # === slab 1 of 1: dx =============================================================================================
@@ -509,7 +509,7 @@ def conv3d_n1_ci3_co64_i4x16x16_k3x7x7_s1x2x2_p1_1_3_3_3_3_d1x1x1_bf16_trn2(dy, 
     )
     # dx_ps_0: the taps of W, each on partitions of its own, add up
     dx_sum_0 = nl.ndarray((128, 3, 9, 8), dtype=nl.float32, buffer=nl.sbuf, name="dx_sum_0")
-    nisa.tensor_copy(dst=dx_sum_0[64:76, 0:3, 0:9, 0:8], src=dx_ps_0[0:12, 0:3, 0:9, 2:10], engine=nisa.engine.vector)
+    nisa.tensor_copy(dst=dx_sum_0[64:76, 0:3, 0:9, 0:8], src=dx_ps_0[0:12, 0:3, 0:9, 2:10], engine=nisa.engine.scalar)
     nisa.tensor_tensor(
         dst=dx_out_0[0:12, 0, 0:3, 0:9, 1:16:2],
         data1=dx_sum_0[64:76, 0:3, 0:9, 0:8],
@@ -533,14 +533,12 @@ def conv3d_n1_ci3_co64_i4x16x16_k3x7x7_s1x2x2_p1_1_3_3_3_3_d1x1x1_bf16_trn2(dy, 
 
     # === db ==========================================================================================================
     # Add the partial sums of all slabs up, round once, store.
-    db_sum_0 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_0")
-    nisa.tensor_reduce(dst=db_sum_0, op=nl.add, data=db_part_0, axis=1)
     db_rows_0 = nl.ndarray((64, 2), dtype=nl.float32, buffer=nl.sbuf, name="db_rows_0")
-    nisa.dma_copy(dst=db_rows_0[0:64, 0:1], src=db_sum_0[0:64, 0:1])
-    nisa.dma_copy(dst=db_rows_0[0:64, 1:2], src=db_sum_0[64:128, 0:1])
-    db_sum_1 = nl.ndarray((64, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_1")
-    nisa.tensor_reduce(dst=db_sum_1, op=nl.add, data=db_rows_0, axis=1)
+    nisa.dma_copy(dst=db_rows_0[0:64, 0:1], src=db_part_0[0:64, 0:1])
+    nisa.dma_copy(dst=db_rows_0[0:64, 1:2], src=db_part_0[64:128, 0:1])
+    db_sum_0 = nl.ndarray((64, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_0")
+    nisa.tensor_reduce(dst=db_sum_0, op=nl.add, data=db_rows_0, axis=1)
     db_out_0 = nl.ndarray((64, 1), dtype=nl.bfloat16, buffer=nl.sbuf, name="db_out_0")
-    nisa.tensor_copy(dst=db_out_0, src=db_sum_1, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=db_out_0, src=db_sum_0, engine=nisa.engine.scalar)
     nisa.dma_copy(dst=db.ap(pattern=[[1, 64], [1, 1]], offset=0), src=db_out_0)
     return dx, dw, db

@@ -56,25 +56,24 @@ Memory
     dy_win     sbuf    1        [128, 1, 2, 3, 5]   bf16   60
     x_win      sbuf    1        [64, 1, 5, 7, 7]    bf16   490
     w_nat      sbuf    1        [64, 27, 128]       bf16   6912
-    db_part    sbuf    1        [128, 1]            fp32   4
     stat_t     sbuf    1        [18, 1, 1, 1, 128]  bf16   256
     t_ps       psum    13       [18, 3, 3, 64]      bf16   1152
     mov_t      sbuf    1        [18, 3, 3, 3, 64]   bf16   3456
-    dw_ps      psum    6        [128, 2, 3, 64]     fp32   1536
+    db_part    sbuf    1        [128, 1]            fp32   4
+    dw_ps      psum    6        [128, 3, 2, 64]     fp32   1536
     w_turned   sbuf    1        [128, 27, 64]       bf16   3456
     w_ps       psum    2        [128, 16, 64]       bf16   2048
     dw_out     sbuf    6        [128, 6, 64]        bf16   768
     dw_turned  sbuf    9        [128, 3, 128]       bf16   768
     dx_out     sbuf    1        [64, 1, 4, 6, 6]    bf16   288
     dx_ps      psum    4        [128, 2, 3, 4]      fp32   96
-    db_sum     sbuf    1        [128, 1]            fp32   4
     db_out     sbuf    1        [128, 1]            bf16   2
 
 Cost
-    155 instructions: 23 dma_copy, 6 memset, 24 nc_matmul, 70 nc_transpose, 30 tensor_copy, 2 tensor_reduce
+    151 instructions: 20 dma_copy, 6 memset, 24 nc_matmul, 70 nc_transpose, 30 tensor_copy, 1 tensor_reduce
     needs NKI 0.3 or newer
     465408 bytes read, 461056 bytes written; compulsory 926464
-    busy us: tensor 3.5, vector 2.9, scalar 2.8, gpsimd 1.7, dma 4.4; bound by dma
+    busy us: tensor 3.5, vector 2.9, scalar 2.7, gpsimd 1.7, dma 4.2; bound by dma
     makespan 9.3 us expected; floor 2.5 us
 
 Pseudocode
@@ -119,13 +118,10 @@ def conv3d_n1_ci64_co128_i4x6x6_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, 
     nisa.dma_copy(dst=w_nat_0, src=filters.ap(pattern=[[128, 64], [8192, 27], [1, 128]], offset=0))
 
     # === slab 1 of 1: db, operands of dw =============================================================================
-    # db: partial sums of dy ride along, one after each eviction
-    db_part_0 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     stat_t_0 = nl.ndarray((18, 1, 1, 1, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="stat_t_0")
     t_ps_0 = nl.ndarray((18, 1, 1, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_0")
     nisa.nc_transpose(dst=t_ps_0[0:18, 0, 0, 0:128], data=dy_win_0[0:128, 0, 0:2, 0:3, 1:4], engine=nisa.engine.tensor)
     nisa.tensor_copy(dst=stat_t_0[0:18, 0, 0:1, 0:1, 0:128], src=t_ps_0, engine=nisa.engine.vector)
-    nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:128, 0, 0:2, 0:3, 1:4], axis=(1, 2, 3))
     mov_t_0 = nl.ndarray((18, 3, 3, 3, 64), dtype=nl.bfloat16, buffer=nl.sbuf, name="mov_t_0")
     t_ps_1 = nl.ndarray((18, 3, 3, 64), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_1")
     nisa.nc_transpose(
@@ -195,6 +191,9 @@ def conv3d_n1_ci64_co128_i4x6x6_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, 
         data=x_win_0[0:64, 0, 1:4:2, 0:5:2, 1:6:2],
         engine=nisa.engine.tensor,
     )
+    # db: partial sums of dy ride along, each after an eviction
+    db_part_0 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
+    nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:128, 0, 0:2, 0:3, 1:4], axis=(1, 2, 3))
     nisa.nc_transpose(
         dst=t_ps_2[0:18, 1, 1, 0:64],
         data=x_win_0[0:64, 0, 1:4:2, 1:6:2, 1:6:2],
@@ -220,7 +219,7 @@ def conv3d_n1_ci64_co128_i4x6x6_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, 
         data=x_win_0[0:64, 0, 2:5:2, 2:7:2, 1:6:2],
         engine=nisa.engine.tensor,
     )
-    nisa.tensor_copy(dst=mov_t_0[0:18, 1, 0:3, 0:3, 0:64], src=t_ps_2, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=mov_t_0[0:18, 1, 0:3, 0:3, 0:64], src=t_ps_2, engine=nisa.engine.vector)
     t_ps_3 = nl.ndarray((18, 3, 3, 64), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_3")
     nisa.nc_transpose(
         dst=t_ps_3[0:18, 0, 0, 0:64],
@@ -267,19 +266,19 @@ def conv3d_n1_ci64_co128_i4x6x6_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, 
         data=x_win_0[0:64, 0, 2:5:2, 2:7:2, 2:7:2],
         engine=nisa.engine.tensor,
     )
-    nisa.tensor_copy(dst=mov_t_0[0:18, 2, 0:3, 0:3, 0:64], src=t_ps_3, engine=nisa.engine.vector)
+    nisa.tensor_copy(dst=mov_t_0[0:18, 2, 0:3, 0:3, 0:64], src=t_ps_3, engine=nisa.engine.scalar)
 
     # === slab 1 of 1: dw, filters ====================================================================================
     # Stationary matrices of dx, dy's channels on partitions.
-    dw_ps_0 = nl.ndarray((128, 2, 3, 64), dtype=nl.float32, buffer=nl.psum, name="dw_ps_0")
-    dw_ps_1 = nl.ndarray((128, 1, 3, 64), dtype=nl.float32, buffer=nl.psum, name="dw_ps_1")
-    dw_ps_2 = nl.ndarray((128, 2, 3, 64), dtype=nl.float32, buffer=nl.psum, name="dw_ps_2")
-    dw_ps_3 = nl.ndarray((128, 1, 3, 64), dtype=nl.float32, buffer=nl.psum, name="dw_ps_3")
-    # dw_ps_0: dw of taps d 0, h 0 to 2, w 0 to 1, channels 0 to 127 on partitions, 0 to 63 along columns
+    dw_ps_0 = nl.ndarray((128, 3, 2, 64), dtype=nl.float32, buffer=nl.psum, name="dw_ps_0")
+    dw_ps_1 = nl.ndarray((128, 3, 1, 64), dtype=nl.float32, buffer=nl.psum, name="dw_ps_1")
+    dw_ps_2 = nl.ndarray((128, 3, 2, 64), dtype=nl.float32, buffer=nl.psum, name="dw_ps_2")
+    dw_ps_3 = nl.ndarray((128, 3, 1, 64), dtype=nl.float32, buffer=nl.psum, name="dw_ps_3")
+    # dw_ps_0: dw of taps d 0, h 0 to 1, w 0 to 2, channels 0 to 127 on partitions, 0 to 63 along columns
     nisa.nc_matmul(
         dst=dw_ps_0,
         stationary=stat_t_0[0:18, 0, 0, 0, 0:128],
-        moving=mov_t_0[0:18, 0:2, 0, 0:3, 0:64],
+        moving=mov_t_0[0:18, 0:3, 0, 0:2, 0:64],
         accumulate=False,
     )
     w_turned_0 = nl.ndarray((128, 27, 64), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_turned_0")
@@ -287,86 +286,86 @@ def conv3d_n1_ci64_co128_i4x6x6_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, 
     nisa.nc_transpose(dst=w_ps_0[0:128, 0, 0:64], data=w_nat_0[0:64, 0, 0:128], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_0[0:128, 1, 0:64], data=w_nat_0[0:64, 1, 0:128], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_0[0:128, 2, 0:64], data=w_nat_0[0:64, 2, 0:128], engine=nisa.engine.tensor)
-    # dw_ps_1: dw of taps d 0, h 0 to 2, w 2, channels 0 to 127 on partitions, 0 to 63 along columns
+    # dw_ps_1: dw of taps d 0, h 2, w 0 to 2, channels 0 to 127 on partitions, 0 to 63 along columns
     nisa.nc_matmul(
         dst=dw_ps_1,
         stationary=stat_t_0[0:18, 0, 0, 0, 0:128],
-        moving=mov_t_0[0:18, 2:3, 0, 0:3, 0:64],
+        moving=mov_t_0[0:18, 0:3, 0, 2:3, 0:64],
         accumulate=False,
     )
     nisa.nc_transpose(dst=w_ps_0[0:128, 3, 0:64], data=w_nat_0[0:64, 3, 0:128], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_0[0:128, 4, 0:64], data=w_nat_0[0:64, 4, 0:128], engine=nisa.engine.tensor)
-    # dw_ps_2: dw of taps d 1, h 0 to 2, w 0 to 1, channels 0 to 127 on partitions, 0 to 63 along columns
+    # dw_ps_2: dw of taps d 1, h 0 to 1, w 0 to 2, channels 0 to 127 on partitions, 0 to 63 along columns
     nisa.nc_matmul(
         dst=dw_ps_2,
         stationary=stat_t_0[0:18, 0, 0, 0, 0:128],
-        moving=mov_t_0[0:18, 0:2, 1, 0:3, 0:64],
+        moving=mov_t_0[0:18, 0:3, 1, 0:2, 0:64],
         accumulate=False,
     )
     nisa.nc_transpose(dst=w_ps_0[0:128, 5, 0:64], data=w_nat_0[0:64, 5, 0:128], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_0[0:128, 6, 0:64], data=w_nat_0[0:64, 6, 0:128], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_0[0:128, 7, 0:64], data=w_nat_0[0:64, 7, 0:128], engine=nisa.engine.tensor)
-    # dw_ps_3: dw of taps d 1, h 0 to 2, w 2, channels 0 to 127 on partitions, 0 to 63 along columns
+    # dw_ps_3: dw of taps d 1, h 2, w 0 to 2, channels 0 to 127 on partitions, 0 to 63 along columns
     nisa.nc_matmul(
         dst=dw_ps_3,
         stationary=stat_t_0[0:18, 0, 0, 0, 0:128],
-        moving=mov_t_0[0:18, 2:3, 1, 0:3, 0:64],
+        moving=mov_t_0[0:18, 0:3, 1, 2:3, 0:64],
         accumulate=False,
     )
     nisa.nc_transpose(dst=w_ps_0[0:128, 8, 0:64], data=w_nat_0[0:64, 8, 0:128], engine=nisa.engine.tensor)
     dw_out_0 = nl.ndarray((128, 6, 64), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_0")
     nisa.tensor_copy(
-        dst=dw_out_0.ap(pattern=[[384, 128], [64, 2], [128, 3], [1, 64]], offset=0),
+        dst=dw_out_0.ap(pattern=[[384, 128], [64, 3], [192, 2], [1, 64]], offset=0),
         src=dw_ps_0,
         engine=nisa.engine.scalar,
     )
     dw_out_1 = nl.ndarray((128, 3, 64), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_1")
     nisa.tensor_copy(
-        dst=dw_out_1.ap(pattern=[[192, 128], [64, 1], [64, 3], [1, 64]], offset=0),
+        dst=dw_out_1.ap(pattern=[[192, 128], [64, 3], [192, 1], [1, 64]], offset=0),
         src=dw_ps_1,
         engine=nisa.engine.vector,
     )
     dw_out_2 = nl.ndarray((128, 6, 64), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_2")
     nisa.tensor_copy(
-        dst=dw_out_2.ap(pattern=[[384, 128], [64, 2], [128, 3], [1, 64]], offset=0),
+        dst=dw_out_2.ap(pattern=[[384, 128], [64, 3], [192, 2], [1, 64]], offset=0),
         src=dw_ps_2,
-        engine=nisa.engine.scalar,
+        engine=nisa.engine.vector,
     )
     dw_out_3 = nl.ndarray((128, 3, 64), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_3")
     nisa.tensor_copy(
-        dst=dw_out_3.ap(pattern=[[192, 128], [64, 1], [64, 3], [1, 64]], offset=0),
+        dst=dw_out_3.ap(pattern=[[192, 128], [64, 3], [192, 1], [1, 64]], offset=0),
         src=dw_ps_3,
-        engine=nisa.engine.vector,
+        engine=nisa.engine.scalar,
     )
-    dw_ps_4 = nl.ndarray((128, 2, 3, 64), dtype=nl.float32, buffer=nl.psum, name="dw_ps_4")
-    dw_ps_5 = nl.ndarray((128, 1, 3, 64), dtype=nl.float32, buffer=nl.psum, name="dw_ps_5")
-    # dw_ps_4: dw of taps d 2, h 0 to 2, w 0 to 1, channels 0 to 127 on partitions, 0 to 63 along columns
+    dw_ps_4 = nl.ndarray((128, 3, 2, 64), dtype=nl.float32, buffer=nl.psum, name="dw_ps_4")
+    dw_ps_5 = nl.ndarray((128, 3, 1, 64), dtype=nl.float32, buffer=nl.psum, name="dw_ps_5")
+    # dw_ps_4: dw of taps d 2, h 0 to 1, w 0 to 2, channels 0 to 127 on partitions, 0 to 63 along columns
     nisa.nc_matmul(
         dst=dw_ps_4,
         stationary=stat_t_0[0:18, 0, 0, 0, 0:128],
-        moving=mov_t_0[0:18, 0:2, 2, 0:3, 0:64],
+        moving=mov_t_0[0:18, 0:3, 2, 0:2, 0:64],
         accumulate=False,
     )
     nisa.nc_transpose(dst=w_ps_0[0:128, 9, 0:64], data=w_nat_0[0:64, 9, 0:128], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_0[0:128, 10, 0:64], data=w_nat_0[0:64, 10, 0:128], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_0[0:128, 11, 0:64], data=w_nat_0[0:64, 11, 0:128], engine=nisa.engine.tensor)
-    # dw_ps_5: dw of taps d 2, h 0 to 2, w 2, channels 0 to 127 on partitions, 0 to 63 along columns
+    # dw_ps_5: dw of taps d 2, h 2, w 0 to 2, channels 0 to 127 on partitions, 0 to 63 along columns
     nisa.nc_matmul(
         dst=dw_ps_5,
         stationary=stat_t_0[0:18, 0, 0, 0, 0:128],
-        moving=mov_t_0[0:18, 2:3, 2, 0:3, 0:64],
+        moving=mov_t_0[0:18, 0:3, 2, 2:3, 0:64],
         accumulate=False,
     )
     nisa.nc_transpose(dst=w_ps_0[0:128, 12, 0:64], data=w_nat_0[0:64, 12, 0:128], engine=nisa.engine.tensor)
     dw_out_4 = nl.ndarray((128, 6, 64), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_4")
     nisa.tensor_copy(
-        dst=dw_out_4.ap(pattern=[[384, 128], [64, 2], [128, 3], [1, 64]], offset=0),
+        dst=dw_out_4.ap(pattern=[[384, 128], [64, 3], [192, 2], [1, 64]], offset=0),
         src=dw_ps_4,
         engine=nisa.engine.scalar,
     )
     dw_out_5 = nl.ndarray((128, 3, 64), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_5")
     nisa.tensor_copy(
-        dst=dw_out_5.ap(pattern=[[192, 128], [64, 1], [64, 3], [1, 64]], offset=0),
+        dst=dw_out_5.ap(pattern=[[192, 128], [64, 3], [192, 1], [1, 64]], offset=0),
         src=dw_ps_5,
         engine=nisa.engine.vector,
     )
@@ -381,8 +380,8 @@ def conv3d_n1_ci64_co128_i4x6x6_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, 
     dw_turned_0 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_turned_0")
     nisa.tensor_copy(dst=dw_turned_0, src=t_ps_4, engine=nisa.engine.vector)
     nisa.dma_copy(dst=dw.ap(pattern=[[128, 128], [1, 128]], offset=0), src=dw_turned_0[0:128, 0, 0:128])
-    nisa.dma_copy(dst=dw.ap(pattern=[[128, 128], [1, 128]], offset=24576), src=dw_turned_0[0:128, 1, 0:128])
-    nisa.dma_copy(dst=dw.ap(pattern=[[128, 128], [1, 128]], offset=49152), src=dw_turned_0[0:128, 2, 0:128])
+    nisa.dma_copy(dst=dw.ap(pattern=[[128, 128], [1, 128]], offset=16384), src=dw_turned_0[0:128, 1, 0:128])
+    nisa.dma_copy(dst=dw.ap(pattern=[[128, 128], [1, 128]], offset=32768), src=dw_turned_0[0:128, 2, 0:128])
     dw_out_1_view = dw_out_1.reshape((128, 192))
     t_ps_5 = nl.ndarray((128, 1, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_5")
     nisa.nc_transpose(dst=t_ps_5[0:128, 0, 0:128], data=dw_out_1_view[0:128, 0:128], engine=nisa.engine.tensor)
@@ -391,13 +390,12 @@ def conv3d_n1_ci64_co128_i4x6x6_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, 
     nisa.nc_transpose(dst=w_ps_1[0:128, 0, 0:64], data=w_nat_0[0:64, 16, 0:128], engine=nisa.engine.tensor)
     dw_turned_1 = nl.ndarray((128, 1, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_turned_1")
     nisa.tensor_copy(dst=dw_turned_1, src=t_ps_5, engine=nisa.engine.scalar)
-    nisa.dma_copy(dst=dw[0, 0, 2, 0:64, 0:128], src=dw_turned_1[0:64, 0, 0:128])
-    nisa.dma_copy(dst=dw[0, 1, 2, 0:64, 0:128], src=dw_turned_1[64:128, 0, 0:128])
+    nisa.dma_copy(dst=dw.ap(pattern=[[128, 128], [1, 128]], offset=49152), src=dw_turned_1[0:128, 0, 0:128])
     t_ps_6 = nl.ndarray((64, 1, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_6")
     nisa.nc_transpose(dst=t_ps_6[0:64, 0, 0:128], data=dw_out_1_view[0:128, 128:192], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_1[0:128, 1, 0:64], data=w_nat_0[0:64, 17, 0:128], engine=nisa.engine.tensor)
     dw_turned_2 = nl.ndarray((64, 1, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_turned_2")
-    nisa.tensor_copy(dst=dw_turned_2, src=t_ps_6, engine=nisa.engine.vector)
+    nisa.tensor_copy(dst=dw_turned_2, src=t_ps_6, engine=nisa.engine.scalar)
     nisa.dma_copy(dst=dw[0, 2, 2, 0:64, 0:128], src=dw_turned_2[0:64, 0, 0:128])
     dw_out_2_view = dw_out_2.reshape((128, 384))
     t_ps_7 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_7")
@@ -408,18 +406,17 @@ def conv3d_n1_ci64_co128_i4x6x6_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, 
     nisa.nc_transpose(dst=t_ps_7[0:128, 2, 0:128], data=dw_out_2_view[0:128, 256:384], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_1[0:128, 4, 0:64], data=w_nat_0[0:64, 20, 0:128], engine=nisa.engine.tensor)
     dw_turned_3 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_turned_3")
-    nisa.tensor_copy(dst=dw_turned_3, src=t_ps_7, engine=nisa.engine.vector)
+    nisa.tensor_copy(dst=dw_turned_3, src=t_ps_7, engine=nisa.engine.scalar)
     nisa.dma_copy(dst=dw.ap(pattern=[[128, 128], [1, 128]], offset=73728), src=dw_turned_3[0:128, 0, 0:128])
-    nisa.dma_copy(dst=dw.ap(pattern=[[128, 128], [1, 128]], offset=98304), src=dw_turned_3[0:128, 1, 0:128])
-    nisa.dma_copy(dst=dw.ap(pattern=[[128, 128], [1, 128]], offset=122880), src=dw_turned_3[0:128, 2, 0:128])
+    nisa.dma_copy(dst=dw.ap(pattern=[[128, 128], [1, 128]], offset=90112), src=dw_turned_3[0:128, 1, 0:128])
+    nisa.dma_copy(dst=dw.ap(pattern=[[128, 128], [1, 128]], offset=106496), src=dw_turned_3[0:128, 2, 0:128])
     dw_out_3_view = dw_out_3.reshape((128, 192))
     t_ps_8 = nl.ndarray((128, 1, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_8")
     nisa.nc_transpose(dst=t_ps_8[0:128, 0, 0:128], data=dw_out_3_view[0:128, 0:128], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_1[0:128, 5, 0:64], data=w_nat_0[0:64, 21, 0:128], engine=nisa.engine.tensor)
     dw_turned_4 = nl.ndarray((128, 1, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_turned_4")
     nisa.tensor_copy(dst=dw_turned_4, src=t_ps_8, engine=nisa.engine.scalar)
-    nisa.dma_copy(dst=dw[1, 0, 2, 0:64, 0:128], src=dw_turned_4[0:64, 0, 0:128])
-    nisa.dma_copy(dst=dw[1, 1, 2, 0:64, 0:128], src=dw_turned_4[64:128, 0, 0:128])
+    nisa.dma_copy(dst=dw.ap(pattern=[[128, 128], [1, 128]], offset=122880), src=dw_turned_4[0:128, 0, 0:128])
     t_ps_9 = nl.ndarray((64, 1, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_9")
     nisa.nc_transpose(dst=t_ps_9[0:64, 0, 0:128], data=dw_out_3_view[0:128, 128:192], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_1[0:128, 6, 0:64], data=w_nat_0[0:64, 22, 0:128], engine=nisa.engine.tensor)
@@ -437,22 +434,21 @@ def conv3d_n1_ci64_co128_i4x6x6_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, 
     dw_turned_6 = nl.ndarray((128, 3, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_turned_6")
     nisa.tensor_copy(dst=dw_turned_6, src=t_ps_10, engine=nisa.engine.vector)
     nisa.dma_copy(dst=dw.ap(pattern=[[128, 128], [1, 128]], offset=147456), src=dw_turned_6[0:128, 0, 0:128])
-    nisa.dma_copy(dst=dw.ap(pattern=[[128, 128], [1, 128]], offset=172032), src=dw_turned_6[0:128, 1, 0:128])
-    nisa.dma_copy(dst=dw.ap(pattern=[[128, 128], [1, 128]], offset=196608), src=dw_turned_6[0:128, 2, 0:128])
+    nisa.dma_copy(dst=dw.ap(pattern=[[128, 128], [1, 128]], offset=163840), src=dw_turned_6[0:128, 1, 0:128])
+    nisa.dma_copy(dst=dw.ap(pattern=[[128, 128], [1, 128]], offset=180224), src=dw_turned_6[0:128, 2, 0:128])
     dw_out_5_view = dw_out_5.reshape((128, 192))
     t_ps_11 = nl.ndarray((128, 1, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_11")
     nisa.nc_transpose(dst=t_ps_11[0:128, 0, 0:128], data=dw_out_5_view[0:128, 0:128], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_1[0:128, 10, 0:64], data=w_nat_0[0:64, 26, 0:128], engine=nisa.engine.tensor)
     dw_turned_7 = nl.ndarray((128, 1, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_turned_7")
     nisa.tensor_copy(dst=dw_turned_7, src=t_ps_11, engine=nisa.engine.scalar)
-    nisa.dma_copy(dst=dw[2, 0, 2, 0:64, 0:128], src=dw_turned_7[0:64, 0, 0:128])
-    nisa.dma_copy(dst=dw[2, 1, 2, 0:64, 0:128], src=dw_turned_7[64:128, 0, 0:128])
+    nisa.dma_copy(dst=dw.ap(pattern=[[128, 128], [1, 128]], offset=196608), src=dw_turned_7[0:128, 0, 0:128])
     t_ps_12 = nl.ndarray((64, 1, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_12")
     nisa.nc_transpose(dst=t_ps_12[0:64, 0, 0:128], data=dw_out_5_view[0:128, 128:192], engine=nisa.engine.tensor)
     dw_turned_8 = nl.ndarray((64, 1, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_turned_8")
     nisa.tensor_copy(dst=dw_turned_8, src=t_ps_12, engine=nisa.engine.scalar)
     nisa.dma_copy(dst=dw[2, 2, 2, 0:64, 0:128], src=dw_turned_8[0:64, 0, 0:128])
-    nisa.tensor_copy(dst=w_turned_0[0:128, 16:27, 0:64], src=w_ps_1, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=w_turned_0[0:128, 16:27, 0:64], src=w_ps_1, engine=nisa.engine.vector)
     w_turned_0_view = w_turned_0.reshape((128, 1728))
 
     # === slab 1 of 1: dx =============================================================================================
@@ -511,7 +507,7 @@ def conv3d_n1_ci64_co128_i4x6x6_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, 
     nisa.tensor_copy(
         dst=dx_out_0[0:64, 0, 1:4:2, 1:6:2, 1:6:2],
         src=dx_ps_0[0:64, 0:2, 0:3, 1:4],
-        engine=nisa.engine.vector,
+        engine=nisa.engine.scalar,
     )
     nisa.tensor_copy(
         dst=dx_out_0[0:64, 0, 1:4:2, 1:6:2, 0:5:2],
@@ -548,7 +544,7 @@ def conv3d_n1_ci64_co128_i4x6x6_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, 
     nisa.tensor_copy(
         dst=dx_out_0[0:64, 0, 1:4:2, 0:5:2, 1:6:2],
         src=dx_ps_1[0:64, 0:2, 0:3, 1:4],
-        engine=nisa.engine.vector,
+        engine=nisa.engine.scalar,
     )
     nisa.tensor_copy(
         dst=dx_out_0[0:64, 0, 1:4:2, 0:5:2, 0:5:2],
@@ -590,7 +586,7 @@ def conv3d_n1_ci64_co128_i4x6x6_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, 
     nisa.tensor_copy(
         dst=dx_out_0[0:64, 0, 0:3:2, 1:6:2, 0:5:2],
         src=dx_ps_2[64:128, 0:2, 0:3, 0:3],
-        engine=nisa.engine.vector,
+        engine=nisa.engine.scalar,
     )
     dx_ps_3 = nl.ndarray((128, 2, 3, 4), dtype=nl.float32, buffer=nl.psum, name="dx_ps_3")
     # dx_ps_3: dx of sample 0, d 0 to 2 by 2, h 0 to 4 by 2, what columns 0 to 3 of dy add to, from channels 0 to 127 of dy
@@ -621,9 +617,7 @@ def conv3d_n1_ci64_co128_i4x6x6_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, 
 
     # === db ==========================================================================================================
     # Add the partial sums of all slabs up, round once, store.
-    db_sum_0 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_0")
-    nisa.tensor_reduce(dst=db_sum_0, op=nl.add, data=db_part_0, axis=1)
     db_out_0 = nl.ndarray((128, 1), dtype=nl.bfloat16, buffer=nl.sbuf, name="db_out_0")
-    nisa.tensor_copy(dst=db_out_0, src=db_sum_0, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=db_out_0, src=db_part_0, engine=nisa.engine.scalar)
     nisa.dma_copy(dst=db.ap(pattern=[[1, 128], [1, 1]], offset=0), src=db_out_0)
     return dx, dw, db

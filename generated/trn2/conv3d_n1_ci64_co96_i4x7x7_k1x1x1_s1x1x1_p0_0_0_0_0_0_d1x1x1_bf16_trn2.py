@@ -48,30 +48,29 @@ Tiling
     dw: positions per partition N all, D all, H all, W 1; the rest of each axis lies on partitions
 
 Memory
-    SBUF peak 1044 of 212984 bytes per partition, PSUM peak 2 of 8 banks
+    SBUF peak 912 of 212984 bytes per partition, PSUM peak 2 of 8 banks
     role      memory  buffers  largest            dtype  B/partition
     w_nat     sbuf    1        [64, 1, 96]        bf16   192
     w_turned  sbuf    1        [96, 1, 64]        bf16   128
     w_ps      psum    1        [96, 1, 64]        bf16   128
     dy_win    sbuf    1        [96, 1, 1, 2, 98]  bf16   392
     x_win     sbuf    1        [64, 1, 1, 2, 98]  bf16   392
-    db_part   sbuf    1        [96, 1]            fp32   4
     dx_out    sbuf    1        [64, 1, 1, 2, 98]  bf16   392
     dx_ps     psum    1        [64, 1, 2, 98]     fp32   784
     stat_t    sbuf    1        [98, 1, 1, 2, 64]  bf16   256
     t_ps      psum    2        [98, 1, 2, 96]     bf16   384
+    db_part   sbuf    1        [96, 1]            fp32   4
     mov_t     sbuf    1        [98, 1, 1, 2, 96]  bf16   384
     dw_ps     psum    1        [64, 1, 1, 96]     fp32   384
     dw_out    sbuf    1        [64, 1, 96]        bf16   192
-    db_sum    sbuf    1        [96, 1]            fp32   4
     db_out    sbuf    1        [96, 1]            bf16   2
 
 Cost
-    22 instructions: 6 dma_copy, 3 nc_matmul, 5 nc_transpose, 6 tensor_copy, 2 tensor_reduce
+    21 instructions: 6 dma_copy, 3 nc_matmul, 5 nc_transpose, 6 tensor_copy, 1 tensor_reduce
     needs NKI 0.3 or newer
     75008 bytes read, 37568 bytes written; compulsory 112576
-    busy us: tensor 0.3, vector 0.5, scalar 0.5, gpsimd 0.0, dma 0.7; bound by dma
-    makespan 3.7 us expected; floor 0.3 us
+    busy us: tensor 0.3, vector 0.4, scalar 0.4, gpsimd 0.0, dma 0.7; bound by dma
+    makespan 3.6 us expected; floor 0.3 us
 
 Pseudocode
     filters: one matrix [dy channels, dx channels] per tap
@@ -121,8 +120,6 @@ def conv3d_n1_ci64_co96_i4x7x7_k1x1x1_s1x1x1_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x
     nisa.dma_copy(dst=x_win_0[0:64, 0, 0:1, 0:2, 0:98], src=x_in_view[0, 0:64, 0:1, 0:2, 0:98])
 
     # === slab 1 of 1: db, dx, operands of dw =========================================================================
-    # db: partial sums of dy ride along, one after each eviction
-    db_part_0 = nl.ndarray((96, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     dx_out_0 = nl.ndarray((64, 1, 1, 2, 98), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")
     dx_ps_0 = nl.ndarray((64, 1, 2, 98), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
     # dx_ps_0: dx of sample 0, d 0, h 0 to 1, w 0 to 97, from channels 0 to 95 of dy
@@ -135,16 +132,18 @@ def conv3d_n1_ci64_co96_i4x7x7_k1x1x1_s1x1x1_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x
     stat_t_0 = nl.ndarray((98, 1, 1, 2, 64), dtype=nl.bfloat16, buffer=nl.sbuf, name="stat_t_0")
     t_ps_0 = nl.ndarray((98, 1, 2, 64), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_0")
     nisa.nc_transpose(dst=t_ps_0[0:98, 0, 0, 0:64], data=x_win_0[0:64, 0, 0, 0, 0:98], engine=nisa.engine.tensor)
+    # db: partial sums of dy ride along, each after an eviction
+    db_part_0 = nl.ndarray((96, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
+    nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:96, 0, 0:1, 0:2, 0:98], axis=(1, 2, 3))
     nisa.nc_transpose(dst=t_ps_0[0:98, 0, 1, 0:64], data=x_win_0[0:64, 0, 0, 1, 0:98], engine=nisa.engine.tensor)
     nisa.tensor_copy(dst=stat_t_0[0:98, 0, 0:1, 0:2, 0:64], src=t_ps_0, engine=nisa.engine.scalar)
     mov_t_0 = nl.ndarray((98, 1, 1, 2, 96), dtype=nl.bfloat16, buffer=nl.sbuf, name="mov_t_0")
     t_ps_1 = nl.ndarray((98, 1, 2, 96), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_1")
     nisa.nc_transpose(dst=t_ps_1[0:98, 0, 0, 0:96], data=dy_win_0[0:96, 0, 0, 0, 0:98], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:98, 0, 1, 0:96], data=dy_win_0[0:96, 0, 0, 1, 0:98], engine=nisa.engine.tensor)
-    nisa.tensor_copy(dst=dx_out_0[0:64, 0, 0:1, 0:2, 0:98], src=dx_ps_0, engine=nisa.engine.vector)
-    nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:96, 0, 0:1, 0:2, 0:98], axis=(1, 2, 3))
+    nisa.tensor_copy(dst=dx_out_0[0:64, 0, 0:1, 0:2, 0:98], src=dx_ps_0, engine=nisa.engine.scalar)
     nisa.dma_copy(dst=dx_view[0, 0:64, 0:1, 0:2, 0:98], src=dx_out_0[0:64, 0, 0:1, 0:2, 0:98])
-    nisa.tensor_copy(dst=mov_t_0[0:98, 0, 0:1, 0:2, 0:96], src=t_ps_1, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=mov_t_0[0:98, 0, 0:1, 0:2, 0:96], src=t_ps_1, engine=nisa.engine.vector)
 
     # === slab 1 of 1: dw =============================================================================================
     dw_ps_0 = nl.ndarray((64, 1, 1, 96), dtype=nl.float32, buffer=nl.psum, name="dw_ps_0")
@@ -171,9 +170,7 @@ def conv3d_n1_ci64_co96_i4x7x7_k1x1x1_s1x1x1_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x
 
     # === db ==========================================================================================================
     # Add the partial sums of all slabs up, round once, store.
-    db_sum_0 = nl.ndarray((96, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_0")
-    nisa.tensor_reduce(dst=db_sum_0, op=nl.add, data=db_part_0, axis=1)
     db_out_0 = nl.ndarray((96, 1), dtype=nl.bfloat16, buffer=nl.sbuf, name="db_out_0")
-    nisa.tensor_copy(dst=db_out_0, src=db_sum_0, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=db_out_0, src=db_part_0, engine=nisa.engine.vector)
     nisa.dma_copy(dst=db.ap(pattern=[[1, 96], [1, 1]], offset=0), src=db_out_0)
     return dx, dw, db

@@ -56,25 +56,25 @@ Memory
     x_win      sbuf    1        [8, 1, 3, 4, 4]   bf16   96
     dy_win     sbuf    1        [16, 1, 7, 5, 9]  bf16   630
     w_bank     sbuf    1        [16, 18, 8]       bf16   288
-    db_part    sbuf    1        [16, 1]           fp32   4
     stat_t     sbuf    1        [48, 1, 1, 1, 8]  bf16   16
     t_ps       psum    7        [48, 3, 2, 16]    bf16   192
     mov_t      sbuf    1        [48, 3, 3, 4, 8]  bf16   576
+    db_part    sbuf    1        [16, 1]           fp32   4
     dw_ps      psum    3        [8, 3, 3, 8]      fp32   288
     dw_out     sbuf    3        [8, 9, 8]         bf16   144
     dw_turned  sbuf    3        [72, 1, 8]        bf16   16
     dx_out     sbuf    1        [8, 1, 3, 4, 4]   bf16   96
     dx_ps      psum    1        [8, 3, 4, 4]      fp32   192
-    db_sum     sbuf    2        [16, 1]           fp32   4
     db_rows    sbuf    1        [8, 2]            fp32   8
+    db_sum     sbuf    1        [8, 1]            fp32   4
     db_out     sbuf    1        [8, 1]            bf16   2
 
 Cost
-    81 instructions: 19 dma_copy, 4 memset, 21 nc_matmul, 22 nc_transpose, 12 tensor_copy, 3 tensor_reduce
+    80 instructions: 19 dma_copy, 4 memset, 21 nc_matmul, 22 nc_transpose, 12 tensor_copy, 2 tensor_reduce
     needs NKI 0.3 or newer
     10368 bytes read, 4240 bytes written; compulsory 14608
-    busy us: tensor 1.0, vector 0.6, scalar 0.5, gpsimd 0.2, dma 1.2; bound by dma
-    makespan 6.0 us expected; floor 0.0 us
+    busy us: tensor 1.0, vector 0.5, scalar 0.5, gpsimd 0.2, dma 1.2; bound by dma
+    makespan 5.0 us expected; floor 0.0 us
 
 Pseudocode
     for each slab:
@@ -124,13 +124,10 @@ def conv3d_n1_ci8_co8_i3x4x4_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2_t_op1x1
     nisa.dma_copy(dst=w_bank_0[8:16, 15:18, 0:8], src=filters.ap(pattern=[[8, 8], [64, 3], [1, 8]], offset=1536))
 
     # === slab 1 of 1: db, operands of dw =============================================================================
-    # db: partial sums of dy ride along, one after each eviction
-    db_part_0 = nl.ndarray((16, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     stat_t_0 = nl.ndarray((48, 1, 1, 1, 8), dtype=nl.bfloat16, buffer=nl.sbuf, name="stat_t_0")
     t_ps_0 = nl.ndarray((48, 1, 1, 8), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_0")
     nisa.nc_transpose(dst=t_ps_0[0:48, 0, 0, 0:8], data=x_win_0[0:8, 0, 0:3, 0:4, 0:4], engine=nisa.engine.tensor)
     nisa.tensor_copy(dst=stat_t_0[0:48, 0, 0:1, 0:1, 0:8], src=t_ps_0, engine=nisa.engine.scalar)
-    nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:16, 0, 1:7, 1:5, 1:9], axis=(1, 2, 3))
     mov_t_0 = nl.ndarray((48, 3, 3, 4, 8), dtype=nl.bfloat16, buffer=nl.sbuf, name="mov_t_0")
     t_ps_1 = nl.ndarray((48, 3, 2, 16), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_1")
     nisa.nc_transpose(
@@ -164,7 +161,7 @@ def conv3d_n1_ci8_co8_i3x4x4_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2_t_op1x1
         engine=nisa.engine.tensor,
     )
     mov_t_0_view = mov_t_0.reshape((48, 3, 3, 2, 16))
-    nisa.tensor_copy(dst=mov_t_0_view[0:48, 0, 0:3, 0:2, 0:16], src=t_ps_1, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=mov_t_0_view[0:48, 0, 0:3, 0:2, 0:16], src=t_ps_1, engine=nisa.engine.vector)
     t_ps_2 = nl.ndarray((48, 3, 2, 16), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_2")
     nisa.nc_transpose(
         dst=t_ps_2[0:48, 0, 0, 0:16],
@@ -181,6 +178,9 @@ def conv3d_n1_ci8_co8_i3x4x4_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2_t_op1x1
         data=dy_win_0[0:16, 0, 1:6:2, 0:4, 1:8:2],
         engine=nisa.engine.tensor,
     )
+    # db: partial sums of dy ride along, each after an eviction
+    db_part_0 = nl.ndarray((16, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
+    nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:16, 0, 1:7, 1:5, 1:9], axis=(1, 2, 3))
     nisa.nc_transpose(
         dst=t_ps_2[0:48, 1, 1, 0:16],
         data=dy_win_0[0:16, 0, 1:6:2, 1:5, 1:8:2],
@@ -228,7 +228,7 @@ def conv3d_n1_ci8_co8_i3x4x4_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2_t_op1x1
         data=dy_win_0[0:16, 0, 2:7:2, 1:5, 2:9:2],
         engine=nisa.engine.tensor,
     )
-    nisa.tensor_copy(dst=mov_t_0_view[0:48, 2, 0:3, 0:2, 0:16], src=t_ps_3, engine=nisa.engine.vector)
+    nisa.tensor_copy(dst=mov_t_0_view[0:48, 2, 0:3, 0:2, 0:16], src=t_ps_3, engine=nisa.engine.scalar)
 
     # === slab 1 of 1: dw, filters ====================================================================================
     # Stationary matrices of dx, dy's channels on partitions.
@@ -266,31 +266,31 @@ def conv3d_n1_ci8_co8_i3x4x4_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2_t_op1x1
     nisa.tensor_copy(
         dst=dw_out_1.ap(pattern=[[72, 8], [8, 3], [24, 3], [1, 8]], offset=0),
         src=dw_ps_1,
-        engine=nisa.engine.scalar,
+        engine=nisa.engine.vector,
     )
     dw_out_2 = nl.ndarray((8, 9, 8), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_2")
     nisa.tensor_copy(
         dst=dw_out_2.ap(pattern=[[72, 8], [8, 3], [24, 3], [1, 8]], offset=0),
         src=dw_ps_2,
-        engine=nisa.engine.vector,
+        engine=nisa.engine.scalar,
     )
     dw_out_0_view = dw_out_0.reshape((8, 72))
     t_ps_4 = nl.ndarray((72, 1, 8), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_4")
     nisa.nc_transpose(dst=t_ps_4[0:72, 0, 0:8], data=dw_out_0_view, engine=nisa.engine.tensor)
     dw_turned_0 = nl.ndarray((72, 1, 8), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_turned_0")
-    nisa.tensor_copy(dst=dw_turned_0, src=t_ps_4, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=dw_turned_0, src=t_ps_4, engine=nisa.engine.vector)
     nisa.dma_copy(dst=dw.ap(pattern=[[8, 72], [1, 8]], offset=0), src=dw_turned_0[0:72, 0, 0:8])
     dw_out_1_view = dw_out_1.reshape((8, 72))
     t_ps_5 = nl.ndarray((72, 1, 8), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_5")
     nisa.nc_transpose(dst=t_ps_5[0:72, 0, 0:8], data=dw_out_1_view, engine=nisa.engine.tensor)
     dw_turned_1 = nl.ndarray((72, 1, 8), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_turned_1")
-    nisa.tensor_copy(dst=dw_turned_1, src=t_ps_5, engine=nisa.engine.vector)
+    nisa.tensor_copy(dst=dw_turned_1, src=t_ps_5, engine=nisa.engine.scalar)
     nisa.dma_copy(dst=dw.ap(pattern=[[8, 72], [1, 8]], offset=576), src=dw_turned_1[0:72, 0, 0:8])
     dw_out_2_view = dw_out_2.reshape((8, 72))
     t_ps_6 = nl.ndarray((72, 1, 8), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_6")
     nisa.nc_transpose(dst=t_ps_6[0:72, 0, 0:8], data=dw_out_2_view, engine=nisa.engine.tensor)
     dw_turned_2 = nl.ndarray((72, 1, 8), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_turned_2")
-    nisa.tensor_copy(dst=dw_turned_2, src=t_ps_6, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=dw_turned_2, src=t_ps_6, engine=nisa.engine.vector)
     nisa.dma_copy(dst=dw.ap(pattern=[[8, 72], [1, 8]], offset=1152), src=dw_turned_2[0:72, 0, 0:8])
 
     # === slab 1 of 1: dx =============================================================================================
@@ -405,19 +405,17 @@ def conv3d_n1_ci8_co8_i3x4x4_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2_t_op1x1
         moving=dy_win_0[0:16, 0, 2:5:2, 1:4, 2:7:2],
         accumulate=True,
     )
-    nisa.tensor_copy(dst=dx_out_0[0:8, 0, 0:3, 0:4, 0:4], src=dx_ps_0, engine=nisa.engine.vector)
+    nisa.tensor_copy(dst=dx_out_0[0:8, 0, 0:3, 0:4, 0:4], src=dx_ps_0, engine=nisa.engine.scalar)
     nisa.dma_copy(dst=dx[0, 0:8, 0:3, 0:4, 0:4], src=dx_out_0[0:8, 0, 0:3, 0:4, 0:4])
 
     # === db ==========================================================================================================
     # Add the partial sums of all slabs up, round once, store.
-    db_sum_0 = nl.ndarray((16, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_0")
-    nisa.tensor_reduce(dst=db_sum_0, op=nl.add, data=db_part_0, axis=1)
     db_rows_0 = nl.ndarray((8, 2), dtype=nl.float32, buffer=nl.sbuf, name="db_rows_0")
-    nisa.dma_copy(dst=db_rows_0[0:8, 0:1], src=db_sum_0[0:8, 0:1])
-    nisa.dma_copy(dst=db_rows_0[0:8, 1:2], src=db_sum_0[8:16, 0:1])
-    db_sum_1 = nl.ndarray((8, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_1")
-    nisa.tensor_reduce(dst=db_sum_1, op=nl.add, data=db_rows_0, axis=1)
+    nisa.dma_copy(dst=db_rows_0[0:8, 0:1], src=db_part_0[0:8, 0:1])
+    nisa.dma_copy(dst=db_rows_0[0:8, 1:2], src=db_part_0[8:16, 0:1])
+    db_sum_0 = nl.ndarray((8, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_0")
+    nisa.tensor_reduce(dst=db_sum_0, op=nl.add, data=db_rows_0, axis=1)
     db_out_0 = nl.ndarray((8, 1), dtype=nl.bfloat16, buffer=nl.sbuf, name="db_out_0")
-    nisa.tensor_copy(dst=db_out_0, src=db_sum_1, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=db_out_0, src=db_sum_0, engine=nisa.engine.scalar)
     nisa.dma_copy(dst=db.ap(pattern=[[1, 8], [1, 1]], offset=0), src=db_out_0)
     return dx, dw, db

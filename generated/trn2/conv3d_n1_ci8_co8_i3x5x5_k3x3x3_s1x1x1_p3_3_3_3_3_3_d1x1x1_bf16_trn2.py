@@ -48,16 +48,16 @@ Tiling
     dw: positions per partition N all, D all, H 1, W 1; the rest of each axis lies on partitions
 
 Memory
-    SBUF peak 3184 of 212984 bytes per partition, PSUM peak 2 of 8 banks
+    SBUF peak 3192 of 212984 bytes per partition, PSUM peak 2 of 8 banks
     role       memory  buffers  largest             dtype  B/partition
     w_nat      sbuf    1        [32, 27, 8]         bf16   432
     w_turned   sbuf    1        [8, 27, 32]         bf16   1728
     w_ps       psum    1        [8, 27, 32]         bf16   1728
     dy_win     sbuf    1        [8, 1, 7, 9, 9]     bf16   1134
     x_win      sbuf    1        [32, 1, 1, 11, 11]  bf16   242
-    db_part    sbuf    1        [8, 1]              fp32   4
     dx_out     sbuf    1        [8, 1, 3, 5, 5]     bf16   150
     dx_ps      psum    1        [96, 3, 5, 7]       fp32   420
+    db_part    sbuf    1        [8, 2]              fp32   8
     stat_t     sbuf    1        [81, 1, 5, 1, 8]    bf16   80
     t_ps       psum    3        [81, 3, 3, 32]      bf16   576
     mov_t      sbuf    1        [81, 3, 4, 3, 8]    bf16   576
@@ -69,7 +69,7 @@ Memory
     db_out     sbuf    1        [8, 1]              bf16   2
 
 Cost
-    84 instructions: 10 dma_copy, 6 memset, 12 nc_matmul, 42 nc_transpose, 10 tensor_copy, 2 tensor_reduce, 2 tensor_tensor
+    85 instructions: 10 dma_copy, 6 memset, 12 nc_matmul, 42 nc_transpose, 10 tensor_copy, 3 tensor_reduce, 2 tensor_tensor
     needs NKI 0.3 or newer
     13728 bytes read, 4672 bytes written; compulsory 18400
     busy us: tensor 1.2, vector 1.3, scalar 0.5, gpsimd 0.4, dma 0.7; bound by vector
@@ -153,8 +153,6 @@ def conv3d_n1_ci8_co8_i3x5x5_k3x3x3_s1x1x1_p3_3_3_3_3_3_d1x1x1_bf16_trn2(dy, x_i
     nisa.dma_copy(dst=x_win_0[16:24, 0, 0:1, 3:8, 3:8], src=x_in[0, 0:8, 2:3, 0:5, 0:5])
 
     # === slab 1 of 1: db, dx, operands of dw =========================================================================
-    # db: partial sums of dy ride along, one after each eviction
-    db_part_0 = nl.ndarray((8, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     dx_out_0 = nl.ndarray((8, 1, 3, 5, 5), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_0")
     dx_ps_0 = nl.ndarray((96, 3, 5, 7), dtype=nl.float32, buffer=nl.psum, name="dx_ps_0")
     # dx_ps_0: dx of sample 0, d 0 to 2, h 0 to 4, what columns 1 to 7 of dy add to, from channels 0 to 7 of dy
@@ -188,6 +186,9 @@ def conv3d_n1_ci8_co8_i3x5x5_k3x3x3_s1x1x1_p3_3_3_3_3_3_d1x1x1_bf16_trn2(dy, x_i
         moving=dy_win_0[0:8, 0, 2:5, 2:7, 1:8],
         accumulate=True,
     )
+    # db: partial sums of dy ride along, each after an eviction
+    db_part_0 = nl.ndarray((8, 2), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
+    nisa.tensor_reduce(dst=db_part_0[0:8, 0:1], op=nl.add, data=dy_win_0[0:8, 0, 0:4, 0:9, 0:9], axis=(1, 2, 3))
     stat_t_0 = nl.ndarray((81, 1, 5, 1, 8), dtype=nl.bfloat16, buffer=nl.sbuf, name="stat_t_0")
     t_ps_0 = nl.ndarray((81, 5, 1, 8), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_0")
     nisa.nc_transpose(dst=t_ps_0[0:81, 0, 0, 0:8], data=dy_win_0[0:8, 0, 1, 0:9, 0:9], engine=nisa.engine.tensor)
@@ -220,6 +221,7 @@ def conv3d_n1_ci8_co8_i3x5x5_k3x3x3_s1x1x1_p3_3_3_3_3_3_d1x1x1_bf16_trn2(dy, x_i
         accumulate=True,
     )
     nisa.nc_transpose(dst=t_ps_1[0:81, 1, 0, 0:32], data=x_win_0[0:32, 0, 0, 0:9, 1:10], engine=nisa.engine.tensor)
+    nisa.tensor_reduce(dst=db_part_0[0:8, 1:2], op=nl.add, data=dy_win_0[0:8, 0, 4:7, 0:9, 0:9], axis=(1, 2, 3))
     nisa.nc_transpose(dst=t_ps_1[0:81, 1, 1, 0:32], data=x_win_0[0:32, 0, 0, 1:10, 1:10], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:81, 1, 2, 0:32], data=x_win_0[0:32, 0, 0, 2:11, 1:10], engine=nisa.engine.tensor)
     nisa.nc_matmul(
@@ -234,7 +236,6 @@ def conv3d_n1_ci8_co8_i3x5x5_k3x3x3_s1x1x1_p3_3_3_3_3_3_d1x1x1_bf16_trn2(dy, x_i
     # dx_ps_0: the taps of W, each on partitions of its own, add up
     dx_sum_0 = nl.ndarray((128, 3, 5, 5), dtype=nl.float32, buffer=nl.sbuf, name="dx_sum_0")
     nisa.tensor_copy(dst=dx_sum_0[32:40, 0:3, 0:5, 0:5], src=dx_ps_0[0:8, 0:3, 0:5, 2:7], engine=nisa.engine.scalar)
-    nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:8, 0, 0:7, 0:9, 0:9], axis=(1, 2, 3))
     nisa.tensor_tensor(
         dst=dx_sum_0[64:72, 0:3, 0:5, 0:5],
         data1=dx_sum_0[32:40, 0:3, 0:5, 0:5],

@@ -62,10 +62,10 @@ Memory
     dy_win     sbuf    1        [8, 1, 2, 3, 3]    bf16   36
     x_win      sbuf    1        [8, 1, 4, 8, 10]   bf16   640
     w_nat      sbuf    1        [8, 8, 8]          bf16   128
-    db_part    sbuf    1        [8, 1]             fp32   4
     stat_t     sbuf    1        [18, 1, 1, 1, 8]   bf16   16
     t_ps       psum    5        [18, 2, 2, 8]      bf16   64
     mov_t      sbuf    1        [18, 2, 2, 2, 8]   bf16   128
+    db_part    sbuf    1        [8, 1]             fp32   4
     dw_ps      psum    2        [8, 2, 2, 8]       fp32   128
     w_turned   sbuf    1        [8, 8, 8]          bf16   128
     w_ps       psum    1        [8, 8, 8]          bf16   128
@@ -73,11 +73,10 @@ Memory
     dw_turned  sbuf    2        [32, 1, 8]         bf16   16
     dx_out     sbuf    1        [8, 1, 5, 10, 10]  bf16   1000
     dx_ps      psum    8        [8, 3, 4, 3]       fp32   144
-    db_sum     sbuf    1        [8, 1]             fp32   4
     db_out     sbuf    1        [8, 1]             bf16   2
 
 Cost
-    81 instructions: 7 dma_copy, 20 memset, 16 nc_matmul, 19 nc_transpose, 17 tensor_copy, 2 tensor_reduce
+    80 instructions: 7 dma_copy, 20 memset, 16 nc_matmul, 19 nc_transpose, 17 tensor_copy, 1 tensor_reduce
     needs NKI 0.3 or newer
     6432 bytes read, 9040 bytes written; compulsory 18352
     busy us: tensor 0.5, vector 0.5, scalar 0.6, gpsimd 1.1, dma 0.4; bound by gpsimd
@@ -129,19 +128,19 @@ def conv3d_n1_ci8_co8_i5x10x10_k2x2x2_s2x3x4_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x
     nisa.dma_copy(dst=w_nat_0, src=filters.ap(pattern=[[8, 8], [64, 8], [1, 8]], offset=0))
 
     # === slab 1 of 1: db, operands of dw =============================================================================
-    # db: partial sums of dy ride along, one after each eviction
-    db_part_0 = nl.ndarray((8, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     stat_t_0 = nl.ndarray((18, 1, 1, 1, 8), dtype=nl.bfloat16, buffer=nl.sbuf, name="stat_t_0")
     t_ps_0 = nl.ndarray((18, 1, 1, 8), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_0")
     nisa.nc_transpose(dst=t_ps_0[0:18, 0, 0, 0:8], data=dy_win_0[0:8, 0, 0:2, 0:3, 0:3], engine=nisa.engine.tensor)
     nisa.tensor_copy(dst=stat_t_0[0:18, 0, 0:1, 0:1, 0:8], src=t_ps_0, engine=nisa.engine.scalar)
-    nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:8, 0, 0:2, 0:3, 0:3], axis=(1, 2, 3))
     mov_t_0 = nl.ndarray((18, 2, 2, 2, 8), dtype=nl.bfloat16, buffer=nl.sbuf, name="mov_t_0")
     t_ps_1 = nl.ndarray((18, 2, 2, 8), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_1")
     nisa.nc_transpose(dst=t_ps_1[0:18, 0, 0, 0:8], data=x_win_0[0:8, 0, 0:3:2, 0:7:3, 0:9:4], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:18, 0, 1, 0:8], data=x_win_0[0:8, 0, 0:3:2, 1:8:3, 0:9:4], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:18, 1, 0, 0:8], data=x_win_0[0:8, 0, 1:4:2, 0:7:3, 0:9:4], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:18, 1, 1, 0:8], data=x_win_0[0:8, 0, 1:4:2, 1:8:3, 0:9:4], engine=nisa.engine.tensor)
+    # db: partial sums of dy ride along, each after an eviction
+    db_part_0 = nl.ndarray((8, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
+    nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:8, 0, 0:2, 0:3, 0:3], axis=(1, 2, 3))
     nisa.tensor_copy(dst=mov_t_0[0:18, 0, 0:2, 0:2, 0:8], src=t_ps_1, engine=nisa.engine.scalar)
     t_ps_2 = nl.ndarray((18, 2, 2, 8), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_2")
     nisa.nc_transpose(
@@ -164,7 +163,7 @@ def conv3d_n1_ci8_co8_i5x10x10_k2x2x2_s2x3x4_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x
         data=x_win_0[0:8, 0, 1:4:2, 1:8:3, 1:10:4],
         engine=nisa.engine.tensor,
     )
-    nisa.tensor_copy(dst=mov_t_0[0:18, 1, 0:2, 0:2, 0:8], src=t_ps_2, engine=nisa.engine.vector)
+    nisa.tensor_copy(dst=mov_t_0[0:18, 1, 0:2, 0:2, 0:8], src=t_ps_2, engine=nisa.engine.scalar)
 
     # === slab 1 of 1: dw, filters ====================================================================================
     # Stationary matrices of dx, dy's channels on partitions.
@@ -196,27 +195,27 @@ def conv3d_n1_ci8_co8_i5x10x10_k2x2x2_s2x3x4_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x
     nisa.tensor_copy(
         dst=dw_out_0.ap(pattern=[[32, 8], [8, 2], [16, 2], [1, 8]], offset=0),
         src=dw_ps_0,
-        engine=nisa.engine.scalar,
+        engine=nisa.engine.vector,
     )
     dw_out_1 = nl.ndarray((8, 4, 8), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_1")
     nisa.tensor_copy(
         dst=dw_out_1.ap(pattern=[[32, 8], [8, 2], [16, 2], [1, 8]], offset=0),
         src=dw_ps_1,
-        engine=nisa.engine.vector,
+        engine=nisa.engine.scalar,
     )
     dw_out_0_view = dw_out_0.reshape((8, 32))
     t_ps_3 = nl.ndarray((32, 1, 8), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_3")
     nisa.nc_transpose(dst=t_ps_3[0:32, 0, 0:8], data=dw_out_0_view, engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_0[0:8, 6, 0:8], data=w_nat_0[0:8, 6, 0:8], engine=nisa.engine.tensor)
     dw_turned_0 = nl.ndarray((32, 1, 8), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_turned_0")
-    nisa.tensor_copy(dst=dw_turned_0, src=t_ps_3, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=dw_turned_0, src=t_ps_3, engine=nisa.engine.vector)
     nisa.dma_copy(dst=dw.ap(pattern=[[8, 32], [1, 8]], offset=0), src=dw_turned_0[0:32, 0, 0:8])
     dw_out_1_view = dw_out_1.reshape((8, 32))
     t_ps_4 = nl.ndarray((32, 1, 8), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_4")
     nisa.nc_transpose(dst=t_ps_4[0:32, 0, 0:8], data=dw_out_1_view, engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_0[0:8, 7, 0:8], data=w_nat_0[0:8, 7, 0:8], engine=nisa.engine.tensor)
     dw_turned_1 = nl.ndarray((32, 1, 8), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_turned_1")
-    nisa.tensor_copy(dst=dw_turned_1, src=t_ps_4, engine=nisa.engine.vector)
+    nisa.tensor_copy(dst=dw_turned_1, src=t_ps_4, engine=nisa.engine.scalar)
     nisa.dma_copy(dst=dw.ap(pattern=[[8, 32], [1, 8]], offset=256), src=dw_turned_1[0:32, 0, 0:8])
     nisa.tensor_copy(dst=w_turned_0, src=w_ps_0, engine=nisa.engine.scalar)
 
@@ -248,7 +247,7 @@ def conv3d_n1_ci8_co8_i5x10x10_k2x2x2_s2x3x4_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x
         moving=dy_win_0[0:8, 0, 0:2, 0:3, 0:3],
         accumulate=True,
     )
-    nisa.tensor_copy(dst=dx_out_0[0:8, 0, 0:5:2, 0:10:3, 0:9:4], src=dx_ps_0, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=dx_out_0[0:8, 0, 0:5:2, 0:10:3, 0:9:4], src=dx_ps_0, engine=nisa.engine.vector)
     dx_ps_1 = nl.ndarray((8, 3, 4, 3), dtype=nl.float32, buffer=nl.psum, name="dx_ps_1")
     # dx_ps_1: dx of sample 0, d 0 to 4 by 2, h 0 to 9 by 3, w 1 to 9 by 4, from channels 0 to 7 of dy
     # no single tap covers this tile: open it with 0 · 0
@@ -259,7 +258,7 @@ def conv3d_n1_ci8_co8_i5x10x10_k2x2x2_s2x3x4_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x
         moving=dy_win_0[0:8, 0, 0:2, 0:3, 0:3],
         accumulate=True,
     )
-    nisa.tensor_copy(dst=dx_out_0[0:8, 0, 0:5:2, 0:10:3, 1:10:4], src=dx_ps_1, engine=nisa.engine.vector)
+    nisa.tensor_copy(dst=dx_out_0[0:8, 0, 0:5:2, 0:10:3, 1:10:4], src=dx_ps_1, engine=nisa.engine.scalar)
     dx_ps_2 = nl.ndarray((8, 3, 3, 3), dtype=nl.float32, buffer=nl.psum, name="dx_ps_2")
     # dx_ps_2: dx of sample 0, d 0 to 4 by 2, h 1 to 7 by 3, w 0 to 8 by 4, from channels 0 to 7 of dy
     # no single tap covers this tile: open it with 0 · 0
@@ -270,7 +269,7 @@ def conv3d_n1_ci8_co8_i5x10x10_k2x2x2_s2x3x4_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x
         moving=dy_win_0[0:8, 0, 0:2, 0:3, 0:3],
         accumulate=True,
     )
-    nisa.tensor_copy(dst=dx_out_0[0:8, 0, 0:5:2, 1:8:3, 0:9:4], src=dx_ps_2, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=dx_out_0[0:8, 0, 0:5:2, 1:8:3, 0:9:4], src=dx_ps_2, engine=nisa.engine.vector)
     dx_ps_3 = nl.ndarray((8, 3, 3, 3), dtype=nl.float32, buffer=nl.psum, name="dx_ps_3")
     # dx_ps_3: dx of sample 0, d 0 to 4 by 2, h 1 to 7 by 3, w 1 to 9 by 4, from channels 0 to 7 of dy
     # no single tap covers this tile: open it with 0 · 0
@@ -281,7 +280,7 @@ def conv3d_n1_ci8_co8_i5x10x10_k2x2x2_s2x3x4_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x
         moving=dy_win_0[0:8, 0, 0:2, 0:3, 0:3],
         accumulate=True,
     )
-    nisa.tensor_copy(dst=dx_out_0[0:8, 0, 0:5:2, 1:8:3, 1:10:4], src=dx_ps_3, engine=nisa.engine.vector)
+    nisa.tensor_copy(dst=dx_out_0[0:8, 0, 0:5:2, 1:8:3, 1:10:4], src=dx_ps_3, engine=nisa.engine.scalar)
     dx_ps_4 = nl.ndarray((8, 2, 4, 3), dtype=nl.float32, buffer=nl.psum, name="dx_ps_4")
     # dx_ps_4: dx of sample 0, d 1 to 3 by 2, h 0 to 9 by 3, w 0 to 8 by 4, from channels 0 to 7 of dy
     # no single tap covers this tile: open it with 0 · 0
@@ -303,7 +302,7 @@ def conv3d_n1_ci8_co8_i5x10x10_k2x2x2_s2x3x4_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x
         moving=dy_win_0[0:8, 0, 0:2, 0:3, 0:3],
         accumulate=True,
     )
-    nisa.tensor_copy(dst=dx_out_0[0:8, 0, 1:4:2, 0:10:3, 1:10:4], src=dx_ps_5, engine=nisa.engine.vector)
+    nisa.tensor_copy(dst=dx_out_0[0:8, 0, 1:4:2, 0:10:3, 1:10:4], src=dx_ps_5, engine=nisa.engine.scalar)
     dx_ps_6 = nl.ndarray((8, 2, 3, 3), dtype=nl.float32, buffer=nl.psum, name="dx_ps_6")
     # dx_ps_6: dx of sample 0, d 1 to 3 by 2, h 1 to 7 by 3, w 0 to 8 by 4, from channels 0 to 7 of dy
     nisa.nc_matmul(
@@ -312,7 +311,7 @@ def conv3d_n1_ci8_co8_i5x10x10_k2x2x2_s2x3x4_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x
         moving=dy_win_0[0:8, 0, 0:2, 0:3, 0:3],
         accumulate=False,
     )
-    nisa.tensor_copy(dst=dx_out_0[0:8, 0, 1:4:2, 1:8:3, 0:9:4], src=dx_ps_6, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=dx_out_0[0:8, 0, 1:4:2, 1:8:3, 0:9:4], src=dx_ps_6, engine=nisa.engine.vector)
     dx_ps_7 = nl.ndarray((8, 2, 3, 3), dtype=nl.float32, buffer=nl.psum, name="dx_ps_7")
     # dx_ps_7: dx of sample 0, d 1 to 3 by 2, h 1 to 7 by 3, w 1 to 9 by 4, from channels 0 to 7 of dy
     nisa.nc_matmul(
@@ -326,9 +325,7 @@ def conv3d_n1_ci8_co8_i5x10x10_k2x2x2_s2x3x4_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x
 
     # === db ==========================================================================================================
     # Add the partial sums of all slabs up, round once, store.
-    db_sum_0 = nl.ndarray((8, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_0")
-    nisa.tensor_reduce(dst=db_sum_0, op=nl.add, data=db_part_0, axis=1)
     db_out_0 = nl.ndarray((8, 1), dtype=nl.bfloat16, buffer=nl.sbuf, name="db_out_0")
-    nisa.tensor_copy(dst=db_out_0, src=db_sum_0, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=db_out_0, src=db_part_0, engine=nisa.engine.vector)
     nisa.dma_copy(dst=db.ap(pattern=[[1, 8], [1, 1]], offset=0), src=db_out_0)
     return dx, dw, db

@@ -66,10 +66,10 @@ Memory
     dy_win     sbuf    1        [8, 1, 1, 2, 3]    bf16   12
     x_win      sbuf    1        [8, 1, 3, 6, 7]    bf16   252
     w_nat      sbuf    1        [32, 9, 8]         bf16   144
-    db_part    sbuf    1        [8, 1]             fp32   4
     stat_t     sbuf    1        [4, 1, 1, 1, 8]    bf16   16
     t_ps       psum    7        [4, 3, 3, 8]       bf16   144
     mov_t      sbuf    1        [4, 3, 3, 3, 8]    bf16   432
+    db_part    sbuf    1        [8, 1]             fp32   4
     dw_ps      psum    3        [8, 3, 3, 8]       fp32   288
     w_turned   sbuf    1        [8, 9, 32]         bf16   576
     w_ps       psum    1        [8, 9, 32]         bf16   576
@@ -77,14 +77,13 @@ Memory
     dw_turned  sbuf    3        [72, 1, 8]         bf16   16
     dx_out     sbuf    1        [32, 1, 2, 8, 10]  bf16   320
     dx_ps      psum    3        [96, 2, 3, 3]      fp32   72
-    db_sum     sbuf    1        [8, 1]             fp32   4
     db_out     sbuf    1        [8, 1]             bf16   2
 
 Cost
-    99 instructions: 19 dma_copy, 8 memset, 9 nc_matmul, 40 nc_transpose, 21 tensor_copy, 2 tensor_reduce
+    98 instructions: 19 dma_copy, 8 memset, 9 nc_matmul, 40 nc_transpose, 21 tensor_copy, 1 tensor_reduce
     needs NKI 0.3 or newer
     5536 bytes read, 11152 bytes written; compulsory 22352
-    busy us: tensor 0.5, vector 0.8, scalar 0.7, gpsimd 0.4, dma 1.1; bound by dma
+    busy us: tensor 0.5, vector 0.7, scalar 0.7, gpsimd 0.4, dma 1.1; bound by dma
     makespan 4.9 us expected; floor 0.1 us
 
 Pseudocode
@@ -142,13 +141,10 @@ def conv3d_n1_ci8_co8_i6x8x10_k3x3x3_s4x3x4_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x_
     nisa.dma_copy(dst=w_nat_0[16:24, 6:9, 0:8], src=filters.ap(pattern=[[8, 8], [64, 3], [1, 8]], offset=1536))
 
     # === slab 1 of 1: db, operands of dw =============================================================================
-    # db: partial sums of dy ride along, one after each eviction
-    db_part_0 = nl.ndarray((8, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     stat_t_0 = nl.ndarray((4, 1, 1, 1, 8), dtype=nl.bfloat16, buffer=nl.sbuf, name="stat_t_0")
     t_ps_0 = nl.ndarray((4, 1, 1, 8), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_0")
     nisa.nc_transpose(dst=t_ps_0[0:4, 0, 0, 0:8], data=dy_win_0[0:8, 0, 0, 0:2, 0:2], engine=nisa.engine.tensor)
     nisa.tensor_copy(dst=stat_t_0[0:4, 0, 0:1, 0:1, 0:8], src=t_ps_0, engine=nisa.engine.scalar)
-    nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:8, 0, 0:1, 0:2, 0:2], axis=(1, 2, 3))
     mov_t_0 = nl.ndarray((4, 3, 3, 3, 8), dtype=nl.bfloat16, buffer=nl.sbuf, name="mov_t_0")
     t_ps_1 = nl.ndarray((4, 3, 3, 8), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_1")
     nisa.nc_transpose(dst=t_ps_1[0:4, 0, 0, 0:8], data=x_win_0[0:8, 0, 0, 0:4:3, 0:5:4], engine=nisa.engine.tensor)
@@ -160,18 +156,21 @@ def conv3d_n1_ci8_co8_i6x8x10_k3x3x3_s4x3x4_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x_
     nisa.nc_transpose(dst=t_ps_1[0:4, 2, 0, 0:8], data=x_win_0[0:8, 0, 2, 0:4:3, 0:5:4], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:4, 2, 1, 0:8], data=x_win_0[0:8, 0, 2, 1:5:3, 0:5:4], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:4, 2, 2, 0:8], data=x_win_0[0:8, 0, 2, 2:6:3, 0:5:4], engine=nisa.engine.tensor)
-    nisa.tensor_copy(dst=mov_t_0[0:4, 0, 0:3, 0:3, 0:8], src=t_ps_1, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=mov_t_0[0:4, 0, 0:3, 0:3, 0:8], src=t_ps_1, engine=nisa.engine.vector)
     t_ps_2 = nl.ndarray((4, 3, 3, 8), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_2")
     nisa.nc_transpose(dst=t_ps_2[0:4, 0, 0, 0:8], data=x_win_0[0:8, 0, 0, 0:4:3, 1:6:4], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_2[0:4, 0, 1, 0:8], data=x_win_0[0:8, 0, 0, 1:5:3, 1:6:4], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_2[0:4, 0, 2, 0:8], data=x_win_0[0:8, 0, 0, 2:6:3, 1:6:4], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_2[0:4, 1, 0, 0:8], data=x_win_0[0:8, 0, 1, 0:4:3, 1:6:4], engine=nisa.engine.tensor)
+    # db: partial sums of dy ride along, each after an eviction
+    db_part_0 = nl.ndarray((8, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
+    nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:8, 0, 0:1, 0:2, 0:2], axis=(1, 2, 3))
     nisa.nc_transpose(dst=t_ps_2[0:4, 1, 1, 0:8], data=x_win_0[0:8, 0, 1, 1:5:3, 1:6:4], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_2[0:4, 1, 2, 0:8], data=x_win_0[0:8, 0, 1, 2:6:3, 1:6:4], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_2[0:4, 2, 0, 0:8], data=x_win_0[0:8, 0, 2, 0:4:3, 1:6:4], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_2[0:4, 2, 1, 0:8], data=x_win_0[0:8, 0, 2, 1:5:3, 1:6:4], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_2[0:4, 2, 2, 0:8], data=x_win_0[0:8, 0, 2, 2:6:3, 1:6:4], engine=nisa.engine.tensor)
-    nisa.tensor_copy(dst=mov_t_0[0:4, 1, 0:3, 0:3, 0:8], src=t_ps_2, engine=nisa.engine.vector)
+    nisa.tensor_copy(dst=mov_t_0[0:4, 1, 0:3, 0:3, 0:8], src=t_ps_2, engine=nisa.engine.scalar)
     t_ps_3 = nl.ndarray((4, 3, 3, 8), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_3")
     nisa.nc_transpose(dst=t_ps_3[0:4, 0, 0, 0:8], data=x_win_0[0:8, 0, 0, 0:4:3, 2:7:4], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_3[0:4, 0, 1, 0:8], data=x_win_0[0:8, 0, 0, 1:5:3, 2:7:4], engine=nisa.engine.tensor)
@@ -221,19 +220,19 @@ def conv3d_n1_ci8_co8_i6x8x10_k3x3x3_s4x3x4_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x_
     nisa.tensor_copy(
         dst=dw_out_0.ap(pattern=[[72, 8], [8, 3], [24, 3], [1, 8]], offset=0),
         src=dw_ps_0,
-        engine=nisa.engine.vector,
+        engine=nisa.engine.scalar,
     )
     dw_out_1 = nl.ndarray((8, 9, 8), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_1")
     nisa.tensor_copy(
         dst=dw_out_1.ap(pattern=[[72, 8], [8, 3], [24, 3], [1, 8]], offset=0),
         src=dw_ps_1,
-        engine=nisa.engine.scalar,
+        engine=nisa.engine.vector,
     )
     dw_out_2 = nl.ndarray((8, 9, 8), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_2")
     nisa.tensor_copy(
         dst=dw_out_2.ap(pattern=[[72, 8], [8, 3], [24, 3], [1, 8]], offset=0),
         src=dw_ps_2,
-        engine=nisa.engine.vector,
+        engine=nisa.engine.scalar,
     )
     dw_out_0_view = dw_out_0.reshape((8, 72))
     t_ps_4 = nl.ndarray((72, 1, 8), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_4")
@@ -241,7 +240,7 @@ def conv3d_n1_ci8_co8_i6x8x10_k3x3x3_s4x3x4_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x_
     nisa.nc_transpose(dst=w_ps_0[0:8, 5, 0:32], data=w_nat_0[0:32, 5, 0:8], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_0[0:8, 6, 0:32], data=w_nat_0[0:32, 6, 0:8], engine=nisa.engine.tensor)
     dw_turned_0 = nl.ndarray((72, 1, 8), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_turned_0")
-    nisa.tensor_copy(dst=dw_turned_0, src=t_ps_4, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=dw_turned_0, src=t_ps_4, engine=nisa.engine.vector)
     nisa.dma_copy(dst=dw.ap(pattern=[[8, 72], [1, 8]], offset=0), src=dw_turned_0[0:72, 0, 0:8])
     dw_out_1_view = dw_out_1.reshape((8, 72))
     t_ps_5 = nl.ndarray((72, 1, 8), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_5")
@@ -350,9 +349,7 @@ def conv3d_n1_ci8_co8_i6x8x10_k3x3x3_s4x3x4_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x_
 
     # === db ==========================================================================================================
     # Add the partial sums of all slabs up, round once, store.
-    db_sum_0 = nl.ndarray((8, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_0")
-    nisa.tensor_reduce(dst=db_sum_0, op=nl.add, data=db_part_0, axis=1)
     db_out_0 = nl.ndarray((8, 1), dtype=nl.bfloat16, buffer=nl.sbuf, name="db_out_0")
-    nisa.tensor_copy(dst=db_out_0, src=db_sum_0, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=db_out_0, src=db_part_0, engine=nisa.engine.scalar)
     nisa.dma_copy(dst=db.ap(pattern=[[1, 8], [1, 1]], offset=0), src=db_out_0)
     return dx, dw, db

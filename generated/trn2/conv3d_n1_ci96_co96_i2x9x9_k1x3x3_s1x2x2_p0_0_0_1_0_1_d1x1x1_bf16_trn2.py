@@ -56,25 +56,24 @@ Memory
     dy_win     sbuf    1        [96, 1, 2, 4, 4]   bf16   64
     x_win      sbuf    1        [96, 1, 2, 9, 9]   bf16   324
     w_nat      sbuf    1        [96, 9, 96]        bf16   1728
-    db_part    sbuf    1        [96, 1]            fp32   4
     stat_t     sbuf    1        [32, 1, 1, 1, 96]  bf16   192
     t_ps       psum    5        [32, 3, 3, 96]     bf16   1728
     mov_t      sbuf    1        [32, 3, 1, 3, 96]  bf16   1728
-    dw_ps      psum    3        [96, 1, 3, 96]     fp32   1152
+    db_part    sbuf    1        [96, 1]            fp32   4
+    dw_ps      psum    3        [96, 3, 1, 96]     fp32   1152
     w_turned   sbuf    1        [96, 9, 96]        bf16   1728
     w_ps       psum    1        [96, 9, 96]        bf16   1728
     dw_out     sbuf    3        [96, 3, 96]        bf16   576
     dw_turned  sbuf    3        [96, 3, 96]        bf16   576
     dx_out     sbuf    1        [96, 1, 2, 9, 9]   bf16   324
     dx_ps      psum    4        [96, 2, 5, 5]      fp32   200
-    db_sum     sbuf    1        [96, 1]            fp32   4
     db_out     sbuf    1        [96, 1]            bf16   2
 
 Cost
-    77 instructions: 14 dma_copy, 4 memset, 15 nc_matmul, 28 nc_transpose, 14 tensor_copy, 2 tensor_reduce
+    70 instructions: 8 dma_copy, 4 memset, 15 nc_matmul, 28 nc_transpose, 14 tensor_copy, 1 tensor_reduce
     needs NKI 0.3 or newer
     203136 bytes read, 197184 bytes written; compulsory 400320
-    busy us: tensor 1.8, vector 1.4, scalar 1.2, gpsimd 0.2, dma 1.9; bound by dma
+    busy us: tensor 1.8, vector 1.8, scalar 0.7, gpsimd 0.2, dma 1.6; bound by tensor
     makespan 5.5 us expected; floor 1.1 us
 
 Pseudocode
@@ -123,19 +122,19 @@ def conv3d_n1_ci96_co96_i2x9x9_k1x3x3_s1x2x2_p0_0_0_1_0_1_d1x1x1_bf16_trn2(dy, x
     nisa.dma_copy(dst=w_nat_0, src=filters.ap(pattern=[[96, 96], [9216, 9], [1, 96]], offset=0))
 
     # === slab 1 of 1: db, operands of dw =============================================================================
-    # db: partial sums of dy ride along, one after each eviction
-    db_part_0 = nl.ndarray((96, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     stat_t_0 = nl.ndarray((32, 1, 1, 1, 96), dtype=nl.bfloat16, buffer=nl.sbuf, name="stat_t_0")
     t_ps_0 = nl.ndarray((32, 1, 1, 96), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_0")
     nisa.nc_transpose(dst=t_ps_0[0:32, 0, 0, 0:96], data=dy_win_0[0:96, 0, 0:2, 0:4, 0:4], engine=nisa.engine.tensor)
     nisa.tensor_copy(dst=stat_t_0[0:32, 0, 0:1, 0:1, 0:96], src=t_ps_0, engine=nisa.engine.vector)
-    nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:96, 0, 0:2, 0:4, 0:4], axis=(1, 2, 3))
     mov_t_0 = nl.ndarray((32, 3, 1, 3, 96), dtype=nl.bfloat16, buffer=nl.sbuf, name="mov_t_0")
     t_ps_1 = nl.ndarray((32, 3, 3, 96), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_1")
     nisa.nc_transpose(dst=t_ps_1[0:32, 0, 0, 0:96], data=x_win_0[0:96, 0, 0:2, 0:7:2, 0:7:2], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:32, 0, 1, 0:96], data=x_win_0[0:96, 0, 0:2, 1:8:2, 0:7:2], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:32, 0, 2, 0:96], data=x_win_0[0:96, 0, 0:2, 2:9:2, 0:7:2], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:32, 1, 0, 0:96], data=x_win_0[0:96, 0, 0:2, 0:7:2, 1:8:2], engine=nisa.engine.tensor)
+    # db: partial sums of dy ride along, each after an eviction
+    db_part_0 = nl.ndarray((96, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
+    nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:96, 0, 0:2, 0:4, 0:4], axis=(1, 2, 3))
     nisa.nc_transpose(dst=t_ps_1[0:32, 1, 1, 0:96], data=x_win_0[0:96, 0, 0:2, 1:8:2, 1:8:2], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:32, 1, 2, 0:96], data=x_win_0[0:96, 0, 0:2, 2:9:2, 1:8:2], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:32, 2, 0, 0:96], data=x_win_0[0:96, 0, 0:2, 0:7:2, 2:9:2], engine=nisa.engine.tensor)
@@ -145,52 +144,52 @@ def conv3d_n1_ci96_co96_i2x9x9_k1x3x3_s1x2x2_p0_0_0_1_0_1_d1x1x1_bf16_trn2(dy, x
 
     # === slab 1 of 1: dw, filters ====================================================================================
     # Stationary matrices of dx, dy's channels on partitions.
-    dw_ps_0 = nl.ndarray((96, 1, 3, 96), dtype=nl.float32, buffer=nl.psum, name="dw_ps_0")
-    dw_ps_1 = nl.ndarray((96, 1, 3, 96), dtype=nl.float32, buffer=nl.psum, name="dw_ps_1")
-    dw_ps_2 = nl.ndarray((96, 1, 3, 96), dtype=nl.float32, buffer=nl.psum, name="dw_ps_2")
-    # dw_ps_0: dw of taps d 0, h 0 to 2, w 0, channels 0 to 95 on partitions, 0 to 95 along columns
+    dw_ps_0 = nl.ndarray((96, 3, 1, 96), dtype=nl.float32, buffer=nl.psum, name="dw_ps_0")
+    dw_ps_1 = nl.ndarray((96, 3, 1, 96), dtype=nl.float32, buffer=nl.psum, name="dw_ps_1")
+    dw_ps_2 = nl.ndarray((96, 3, 1, 96), dtype=nl.float32, buffer=nl.psum, name="dw_ps_2")
+    # dw_ps_0: dw of taps d 0, h 0, w 0 to 2, channels 0 to 95 on partitions, 0 to 95 along columns
     nisa.nc_matmul(
         dst=dw_ps_0,
         stationary=stat_t_0[0:32, 0, 0, 0, 0:96],
-        moving=mov_t_0[0:32, 0:1, 0, 0:3, 0:96],
+        moving=mov_t_0[0:32, 0:3, 0, 0:1, 0:96],
         accumulate=False,
     )
     w_turned_0 = nl.ndarray((96, 9, 96), dtype=nl.bfloat16, buffer=nl.sbuf, name="w_turned_0")
     w_ps_0 = nl.ndarray((96, 9, 96), dtype=nl.bfloat16, buffer=nl.psum, name="w_ps_0")
     nisa.nc_transpose(dst=w_ps_0[0:96, 0, 0:96], data=w_nat_0[0:96, 0, 0:96], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_0[0:96, 1, 0:96], data=w_nat_0[0:96, 1, 0:96], engine=nisa.engine.tensor)
-    # dw_ps_1: dw of taps d 0, h 0 to 2, w 1, channels 0 to 95 on partitions, 0 to 95 along columns
+    # dw_ps_1: dw of taps d 0, h 1, w 0 to 2, channels 0 to 95 on partitions, 0 to 95 along columns
     nisa.nc_matmul(
         dst=dw_ps_1,
         stationary=stat_t_0[0:32, 0, 0, 0, 0:96],
-        moving=mov_t_0[0:32, 1:2, 0, 0:3, 0:96],
+        moving=mov_t_0[0:32, 0:3, 0, 1:2, 0:96],
         accumulate=False,
     )
     nisa.nc_transpose(dst=w_ps_0[0:96, 2, 0:96], data=w_nat_0[0:96, 2, 0:96], engine=nisa.engine.tensor)
-    # dw_ps_2: dw of taps d 0, h 0 to 2, w 2, channels 0 to 95 on partitions, 0 to 95 along columns
+    # dw_ps_2: dw of taps d 0, h 2, w 0 to 2, channels 0 to 95 on partitions, 0 to 95 along columns
     nisa.nc_matmul(
         dst=dw_ps_2,
         stationary=stat_t_0[0:32, 0, 0, 0, 0:96],
-        moving=mov_t_0[0:32, 2:3, 0, 0:3, 0:96],
+        moving=mov_t_0[0:32, 0:3, 0, 2:3, 0:96],
         accumulate=False,
     )
     nisa.nc_transpose(dst=w_ps_0[0:96, 3, 0:96], data=w_nat_0[0:96, 3, 0:96], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_0[0:96, 4, 0:96], data=w_nat_0[0:96, 4, 0:96], engine=nisa.engine.tensor)
     dw_out_0 = nl.ndarray((96, 3, 96), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_0")
     nisa.tensor_copy(
-        dst=dw_out_0.ap(pattern=[[288, 96], [96, 1], [96, 3], [1, 96]], offset=0),
+        dst=dw_out_0.ap(pattern=[[288, 96], [96, 3], [288, 1], [1, 96]], offset=0),
         src=dw_ps_0,
         engine=nisa.engine.scalar,
     )
     dw_out_1 = nl.ndarray((96, 3, 96), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_1")
     nisa.tensor_copy(
-        dst=dw_out_1.ap(pattern=[[288, 96], [96, 1], [96, 3], [1, 96]], offset=0),
+        dst=dw_out_1.ap(pattern=[[288, 96], [96, 3], [288, 1], [1, 96]], offset=0),
         src=dw_ps_1,
-        engine=nisa.engine.scalar,
+        engine=nisa.engine.vector,
     )
     dw_out_2 = nl.ndarray((96, 3, 96), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_out_2")
     nisa.tensor_copy(
-        dst=dw_out_2.ap(pattern=[[288, 96], [96, 1], [96, 3], [1, 96]], offset=0),
+        dst=dw_out_2.ap(pattern=[[288, 96], [96, 3], [288, 1], [1, 96]], offset=0),
         src=dw_ps_2,
         engine=nisa.engine.scalar,
     )
@@ -202,9 +201,7 @@ def conv3d_n1_ci96_co96_i2x9x9_k1x3x3_s1x2x2_p0_0_0_1_0_1_d1x1x1_bf16_trn2(dy, x
     nisa.nc_transpose(dst=t_ps_2[0:96, 2, 0:96], data=dw_out_0_view[0:96, 192:288], engine=nisa.engine.tensor)
     dw_turned_0 = nl.ndarray((96, 3, 96), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_turned_0")
     nisa.tensor_copy(dst=dw_turned_0, src=t_ps_2, engine=nisa.engine.vector)
-    nisa.dma_copy(dst=dw[0, 0, 0, 0:96, 0:96], src=dw_turned_0[0:96, 0, 0:96])
-    nisa.dma_copy(dst=dw[0, 1, 0, 0:96, 0:96], src=dw_turned_0[0:96, 1, 0:96])
-    nisa.dma_copy(dst=dw[0, 2, 0, 0:96, 0:96], src=dw_turned_0[0:96, 2, 0:96])
+    nisa.dma_copy(dst=dw.ap(pattern=[[96, 96], [9216, 3], [1, 96]], offset=0), src=dw_turned_0)
     dw_out_1_view = dw_out_1.reshape((96, 288))
     t_ps_3 = nl.ndarray((96, 3, 96), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_3")
     nisa.nc_transpose(dst=t_ps_3[0:96, 0, 0:96], data=dw_out_1_view[0:96, 0:96], engine=nisa.engine.tensor)
@@ -214,9 +211,7 @@ def conv3d_n1_ci96_co96_i2x9x9_k1x3x3_s1x2x2_p0_0_0_1_0_1_d1x1x1_bf16_trn2(dy, x
     nisa.nc_transpose(dst=w_ps_0[0:96, 7, 0:96], data=w_nat_0[0:96, 7, 0:96], engine=nisa.engine.tensor)
     dw_turned_1 = nl.ndarray((96, 3, 96), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_turned_1")
     nisa.tensor_copy(dst=dw_turned_1, src=t_ps_3, engine=nisa.engine.vector)
-    nisa.dma_copy(dst=dw[0, 0, 1, 0:96, 0:96], src=dw_turned_1[0:96, 0, 0:96])
-    nisa.dma_copy(dst=dw[0, 1, 1, 0:96, 0:96], src=dw_turned_1[0:96, 1, 0:96])
-    nisa.dma_copy(dst=dw[0, 2, 1, 0:96, 0:96], src=dw_turned_1[0:96, 2, 0:96])
+    nisa.dma_copy(dst=dw.ap(pattern=[[96, 96], [9216, 3], [1, 96]], offset=27648), src=dw_turned_1)
     dw_out_2_view = dw_out_2.reshape((96, 288))
     t_ps_4 = nl.ndarray((96, 3, 96), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_4")
     nisa.nc_transpose(dst=t_ps_4[0:96, 0, 0:96], data=dw_out_2_view[0:96, 0:96], engine=nisa.engine.tensor)
@@ -224,10 +219,8 @@ def conv3d_n1_ci96_co96_i2x9x9_k1x3x3_s1x2x2_p0_0_0_1_0_1_d1x1x1_bf16_trn2(dy, x
     nisa.nc_transpose(dst=w_ps_0[0:96, 8, 0:96], data=w_nat_0[0:96, 8, 0:96], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_4[0:96, 2, 0:96], data=dw_out_2_view[0:96, 192:288], engine=nisa.engine.tensor)
     dw_turned_2 = nl.ndarray((96, 3, 96), dtype=nl.bfloat16, buffer=nl.sbuf, name="dw_turned_2")
-    nisa.tensor_copy(dst=dw_turned_2, src=t_ps_4, engine=nisa.engine.scalar)
-    nisa.dma_copy(dst=dw[0, 0, 2, 0:96, 0:96], src=dw_turned_2[0:96, 0, 0:96])
-    nisa.dma_copy(dst=dw[0, 1, 2, 0:96, 0:96], src=dw_turned_2[0:96, 1, 0:96])
-    nisa.dma_copy(dst=dw[0, 2, 2, 0:96, 0:96], src=dw_turned_2[0:96, 2, 0:96])
+    nisa.tensor_copy(dst=dw_turned_2, src=t_ps_4, engine=nisa.engine.vector)
+    nisa.dma_copy(dst=dw.ap(pattern=[[96, 96], [9216, 3], [1, 96]], offset=55296), src=dw_turned_2)
     nisa.tensor_copy(dst=w_turned_0, src=w_ps_0, engine=nisa.engine.vector)
 
     # === slab 1 of 1: dx =============================================================================================
@@ -308,9 +301,7 @@ def conv3d_n1_ci96_co96_i2x9x9_k1x3x3_s1x2x2_p0_0_0_1_0_1_d1x1x1_bf16_trn2(dy, x
 
     # === db ==========================================================================================================
     # Add the partial sums of all slabs up, round once, store.
-    db_sum_0 = nl.ndarray((96, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_0")
-    nisa.tensor_reduce(dst=db_sum_0, op=nl.add, data=db_part_0, axis=1)
     db_out_0 = nl.ndarray((96, 1), dtype=nl.bfloat16, buffer=nl.sbuf, name="db_out_0")
-    nisa.tensor_copy(dst=db_out_0, src=db_sum_0, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=db_out_0, src=db_part_0, engine=nisa.engine.scalar)
     nisa.dma_copy(dst=db.ap(pattern=[[1, 96], [1, 1]], offset=0), src=db_out_0)
     return dx, dw, db

@@ -54,10 +54,10 @@ Memory
     dy_win      sbuf    1        [16, 1, 5, 6, 8]    bf16   480
     x_win       sbuf    1        [16, 1, 3, 8, 8]    bf16   384
     w_nat       sbuf    1        [32, 27, 16]        bf16   864
-    db_part     sbuf    1        [16, 1]             fp32   4
     stat_t      sbuf    1        [108, 1, 3, 1, 16]  bf16   96
     t_ps        psum    4        [108, 3, 3, 16]     bf16   288
     mov_t       sbuf    1        [108, 3, 1, 3, 16]  bf16   288
+    db_part     sbuf    1        [16, 1]             fp32   4
     dw_ps       psum    1        [48, 3, 3, 16]      fp32   576
     w_turned    sbuf    1        [16, 27, 32]        bf16   1728
     w_ps        psum    1        [16, 27, 32]        bf16   1728
@@ -69,15 +69,14 @@ Memory
     dx_out      sbuf    1        [16, 1, 3, 6, 6]    bf16   216
     dx_ps       psum    1        [96, 3, 6, 8]       fp32   576
     dx_sum      sbuf    1        [128, 3, 6, 6]      fp32   432
-    db_sum      sbuf    1        [16, 1]             fp32   4
     db_out      sbuf    1        [16, 1]             bf16   2
 
 Cost
-    88 instructions: 11 dma_copy, 9 memset, 10 nc_matmul, 41 nc_transpose, 2 sendrecv, 9 tensor_copy, 2 tensor_reduce, 4 tensor_tensor
+    87 instructions: 11 dma_copy, 9 memset, 10 nc_matmul, 41 nc_transpose, 2 sendrecv, 9 tensor_copy, 1 tensor_reduce, 4 tensor_tensor
     needs NKI 0.3 or newer
     20736 bytes read, 17312 bytes written; compulsory 48416
-    busy us: tensor 1.2, vector 1.4, scalar 0.5, gpsimd 0.6, dma 1.1; bound by vector
-    makespan 6.1 us expected; floor 0.1 us
+    busy us: tensor 1.2, vector 1.2, scalar 0.5, gpsimd 0.6, dma 1.1; bound by vector
+    makespan 5.5 us expected; floor 0.1 us
 
 Pseudocode
     for each slab:
@@ -139,27 +138,27 @@ def conv3d_n2_ci16_co16_i3x6x6_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2_lnc2(
     nisa.dma_copy(dst=w_nat_0[0:16, 0:27, 0:16], src=filters.ap(pattern=[[16, 16], [256, 27], [1, 16]], offset=0))
 
     # === slab 1 of 1: db, operands of dw =============================================================================
-    # db: partial sums of dy ride along, one after each eviction
-    db_part_0 = nl.ndarray((16, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     stat_t_0 = nl.ndarray((108, 1, 3, 1, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="stat_t_0")
     t_ps_0 = nl.ndarray((108, 3, 1, 16), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_0")
     nisa.nc_transpose(dst=t_ps_0[0:108, 0, 0, 0:16], data=dy_win_0[0:16, 0, 0:3, 0:6, 1:7], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_0[0:108, 1, 0, 0:16], data=dy_win_0[0:16, 0, 1:4, 0:6, 1:7], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_0[0:108, 2, 0, 0:16], data=dy_win_0[0:16, 0, 2:5, 0:6, 1:7], engine=nisa.engine.tensor)
     nisa.tensor_copy(dst=stat_t_0[0:108, 0, 0:3, 0:1, 0:16], src=t_ps_0, engine=nisa.engine.scalar)
-    nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:16, 0, 1:4, 0:6, 1:7], axis=(1, 2, 3))
     mov_t_0 = nl.ndarray((108, 3, 1, 3, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="mov_t_0")
     t_ps_1 = nl.ndarray((108, 3, 3, 16), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_1")
     nisa.nc_transpose(dst=t_ps_1[0:108, 0, 0, 0:16], data=x_win_0[0:16, 0, 0:3, 0:6, 0:6], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:108, 0, 1, 0:16], data=x_win_0[0:16, 0, 0:3, 1:7, 0:6], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:108, 0, 2, 0:16], data=x_win_0[0:16, 0, 0:3, 2:8, 0:6], engine=nisa.engine.tensor)
+    # db: partial sums of dy ride along, each after an eviction
+    db_part_0 = nl.ndarray((16, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
+    nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:16, 0, 1:4, 0:6, 1:7], axis=(1, 2, 3))
     nisa.nc_transpose(dst=t_ps_1[0:108, 1, 0, 0:16], data=x_win_0[0:16, 0, 0:3, 0:6, 1:7], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:108, 1, 1, 0:16], data=x_win_0[0:16, 0, 0:3, 1:7, 1:7], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:108, 1, 2, 0:16], data=x_win_0[0:16, 0, 0:3, 2:8, 1:7], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:108, 2, 0, 0:16], data=x_win_0[0:16, 0, 0:3, 0:6, 2:8], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:108, 2, 1, 0:16], data=x_win_0[0:16, 0, 0:3, 1:7, 2:8], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:108, 2, 2, 0:16], data=x_win_0[0:16, 0, 0:3, 2:8, 2:8], engine=nisa.engine.tensor)
-    nisa.tensor_copy(dst=mov_t_0[0:108, 0:3, 0, 0:3, 0:16], src=t_ps_1, engine=nisa.engine.scalar)
+    nisa.tensor_copy(dst=mov_t_0[0:108, 0:3, 0, 0:3, 0:16], src=t_ps_1, engine=nisa.engine.vector)
 
     # === slab 1 of 1: dw, filters ====================================================================================
     # Stationary matrices of dx, dy's channels on partitions.
@@ -191,7 +190,7 @@ def conv3d_n2_ci16_co16_i3x6x6_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2_lnc2(
     nisa.nc_transpose(dst=w_ps_0[0:16, 14, 0:32], data=w_nat_0[0:32, 14, 0:16], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=w_ps_0[0:16, 15, 0:32], data=w_nat_0[0:32, 15, 0:16], engine=nisa.engine.tensor)
     core_sum_0 = nl.ndarray((48, 3, 3, 16), dtype=nl.float32, buffer=nl.sbuf, name="core_sum_0")
-    nisa.tensor_copy(dst=core_sum_0, src=dw_ps_0, engine=nisa.engine.vector)
+    nisa.tensor_copy(dst=core_sum_0, src=dw_ps_0, engine=nisa.engine.scalar)
     core_other_0 = nl.ndarray((48, 3, 3, 16), dtype=nl.float32, buffer=nl.sbuf, name="core_other_0")
     nisa.sendrecv(src=core_sum_0, dst=core_other_0, send_to_rank=1 - core, recv_from_rank=1 - core, pipe_id=0)
     core_total_0 = nl.ndarray((48, 3, 3, 16), dtype=nl.float32, buffer=nl.sbuf, name="core_total_0")
@@ -313,12 +312,10 @@ def conv3d_n2_ci16_co16_i3x6x6_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2_lnc2(
 
     # === db ==========================================================================================================
     # Add the partial sums of all slabs up, round once, store.
-    db_sum_0 = nl.ndarray((16, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_sum_0")
-    nisa.tensor_reduce(dst=db_sum_0, op=nl.add, data=db_part_0, axis=1)
     core_other_1 = nl.ndarray((16, 1), dtype=nl.float32, buffer=nl.sbuf, name="core_other_1")
-    nisa.sendrecv(src=db_sum_0, dst=core_other_1, send_to_rank=1 - core, recv_from_rank=1 - core, pipe_id=0)
+    nisa.sendrecv(src=db_part_0, dst=core_other_1, send_to_rank=1 - core, recv_from_rank=1 - core, pipe_id=0)
     core_total_1 = nl.ndarray((16, 1), dtype=nl.float32, buffer=nl.sbuf, name="core_total_1")
-    nisa.tensor_tensor(dst=core_total_1, data1=db_sum_0, data2=core_other_1, op=nl.add, engine=nisa.engine.vector)
+    nisa.tensor_tensor(dst=core_total_1, data1=db_part_0, data2=core_other_1, op=nl.add, engine=nisa.engine.vector)
     db_out_0 = nl.ndarray((16, 1), dtype=nl.bfloat16, buffer=nl.sbuf, name="db_out_0")
     nisa.tensor_copy(dst=db_out_0, src=core_total_1, engine=nisa.engine.scalar)
     nisa.dma_copy(dst=db_stored.ap(pattern=[[1, 16], [1, 1]], offset=0), src=db_out_0)
