@@ -102,9 +102,10 @@ class Header:
             halves = f"each has half of the {problem.share}"
             both = "both compute everything" if problem.share == "nothing" else halves
             rows.append(("cores", f"{problem.cores}, {both}; all counts below are one core's"))
-        if problem.in_size != tuple(axis.size for axis in geometry.axes):
+        whole = problem.of_both_cores(problem.in_size)
+        if whole != tuple(axis.size for axis in geometry.axes):
             wide = self._sides()["wide"]
-            merged = f"{wide} scheduled as {_shape(problem.in_size)}: neighbours merged"
+            merged = f"{wide} scheduled as {_shape(whole)}: neighbours merged"
             rows.append(("axes", merged))
         return _table(rows)
 

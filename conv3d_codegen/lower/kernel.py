@@ -85,7 +85,7 @@ def _shape(
     builder: Builder, geometry: ConvGeometry, problem: Problem, buffers: Sequence[Buffer]
 ) -> dict[str, Buffer]:
     """Give every tensor five axes: those that the user's rank lacks, and those that were merged."""
-    x_size, dy_size = problem.in_size, problem.out_size
+    x_size, dy_size = map(problem.of_both_cores, (problem.in_size, problem.out_size))
     if geometry.transposed:
         x_size, dy_size = dy_size, x_size
     in_channels, out_channels = geometry.in_channels, geometry.out_channels
@@ -101,7 +101,12 @@ def _shape(
     )
     shapes = {"dy": dy, "x": x, "filters": w, "dx": x, "dw": w, "db": geometry.db_shape}
     # Access patterns address the tensor itself; only what is sliced gets a name in its new shape.
-    halved = {"batch": {"dy", "x", "dx"}, "x channels": {"x", "dx", "dw"}, "nothing": set()}
+    halved = {
+        "batch": {"dy", "x", "dx"},
+        "positions": {"dy", "x", "dx"},
+        "x channels": {"x", "dx", "dw"},
+        "nothing": set(),
+    }
     sliced = {"dy", "x", "dx", "dw"} - halved.get(problem.share, {"dy", "x", "dx", "dw"})
     if geometry.layout == "NDHWC":
         sliced &= {"dw"}
@@ -147,7 +152,7 @@ def _tensors(
             step = _filter_step(problem, whole_filters, contraction.narrow_channels)
             filters[name] = replace(whole_filters, core_step=step)
     out_per_group = geometry.out_channels // geometry.groups
-    db_step = geometry.out_channels // 2 if problem.share == "groups" else 0
+    db_step = geometry.out_channels // 2 if problem.share in {"groups", "dy channels"} else 0
     return Tensors(
         dy=activations["dy"],
         x=activations.get("x"),
@@ -162,12 +167,16 @@ def _activation_step(problem: Problem, tensor: Activation) -> int:
     """Elements from the first core's half of an activation to the second one's."""
     if problem.share == "batch":
         return problem.batch * tensor.pitches[0]
-    halved = problem.share == "groups" or (problem.share == "x channels" and tensor.stem != "dy")
+    if problem.halved is not None:
+        return tensor.size[problem.halved] // 2 * tensor.pitches[problem.halved + 1]
+    side = "dy channels" if tensor.stem == "dy" else "x channels"
+    halved = problem.share in {"groups", side}
     return tensor.channels // 2 * tensor.channel_pitch if halved else 0
 
 
 def _filter_step(problem: Problem, tensor: FilterTensor, narrow_channels: int) -> int:
     """Elements from the first core's half of the filters to the second one's."""
-    if problem.share == "groups" or (problem.share == "x channels" and problem.transposed):
+    narrow, wide = ("x", "dy") if problem.transposed else ("dy", "x")
+    if problem.share in {"groups", f"{narrow} channels"}:
         return narrow_channels // 2 * tensor.pitches["narrow"]
-    return tensor.wide * tensor.pitches["wide"] if problem.share == "x channels" else 0
+    return tensor.wide * tensor.pitches["wide"] if problem.share == f"{wide} channels" else 0

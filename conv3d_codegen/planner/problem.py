@@ -16,13 +16,13 @@ from conv3d_codegen.maps import axis_map
 from conv3d_codegen.planner.blocks import PARTITIONS, split_even
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from conv3d_codegen.geometry import ConvGeometry
     from conv3d_codegen.maps import AxisMap
 
 
-Share = Literal["nothing", "batch", "groups", "x channels"]
+Share = Literal["nothing", "batch", "positions", "groups", "x channels", "dy channels"]
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,10 @@ class Problem:
 
     groups: groups whose channels are computed together, as one dense problem with block-diagonal filters.
     all_groups: all groups that one core computes; channels are those of one pack.
-    cores, share: how many cores there are, and what each has half of: samples, groups, the channels of x, or nothing,
-        where each computes all of it. Everything else here is what one core computes.
+    cores, share: how many cores there are, and what each has half of: samples, positions along an axis, groups, the
+        channels of x or of dy, or nothing, where each computes all of it. Everything else here is what one core
+        computes.
+    halved: the axis of (D, H, W) along which each core has half of the positions, if it does.
     """
 
     batch: int
@@ -47,19 +49,29 @@ class Problem:
     all_groups: int = 1
     cores: int = 1
     share: Share = "nothing"
+    halved: int | None = None
 
     @property
     def duplicates(self) -> tuple[str, ...]:
         """Results that both cores hold in full; one of them stores."""
         if self.cores == 1:
             return ()
-        shared = {"batch": ("dw", "db"), "groups": (), "x channels": ("db",)}
+        if self.exchanges:
+            return "dw", "db"
+        shared = {"groups": (), "x channels": ("db",), "dy channels": ()}
         return shared.get(self.share, ("dx", "dw", "db"))
 
     @property
     def exchanges(self) -> bool:
         """Whether dw and db are sums of what both cores have."""
-        return self.cores > 1 and self.share == "batch"
+        return self.cores > 1 and self.share in {"batch", "positions"}
+
+    def of_both_cores(self, extents: tuple[int, int, int]) -> tuple[int, int, int]:
+        """Give the extents of a whole tensor along D, H, W, from those that one core has."""
+        d, h, w = (
+            extent * (2 if number == self.halved else 1) for number, extent in enumerate(extents)
+        )
+        return d, h, w
 
     def packs(self) -> Iterator[tuple[tuple[int, int], Problem]]:
         """Give the groups [first, stop) of each pack and its own problem; the last one may be smaller."""
@@ -107,6 +119,7 @@ class Problem:
         return (self.batch, self.out_channels, *self.out_size)
 
 
+ALONG_H = 1  # of (D, H, W)
 MOST_ROWS = 16
 PACK_CHANNELS = (128, 32, 16, 8)  # channels of a pack of small groups
 
@@ -114,6 +127,12 @@ PACK_CHANNELS = (128, 32, 16, 8)  # channels of a pack of small groups
 def _passes_through(axis: AxisGeometry) -> bool:
     """Whether output position o of the axis reads input position o alone."""
     return axis.kernel == 1 and axis.stride == 1 and axis.pad_before == 0 and axis.pad_after == 0
+
+
+def _falls_in_halves(axis: AxisGeometry) -> bool:
+    """Whether each half of an axis's positions has windows of its own: they are even in number, and none overlap."""
+    is_apart = axis.extent <= axis.stride and axis.pad_before == axis.pad_after == 0
+    return is_apart and axis.out % 2 == 0 and axis.size == axis.out * axis.stride
 
 
 def _line(size: int) -> AxisGeometry:
@@ -150,15 +169,20 @@ def problems_of(geometry: ConvGeometry) -> tuple[Problem, ...]:
         all_groups=geometry.groups,
         cores=geometry.lnc,
     )
-    shared = _halves(whole) if whole.cores > 1 else [whole]
+    shared = _halves(whole, geometry.gradients) if whole.cores > 1 else [whole]
     return tuple(packed for problem in shared or [whole] for packed in _packed(problem))
 
 
-def _halves(whole: Problem) -> list[Problem]:
-    """Halve samples, groups and the channels of x where they are even."""
+def _halves(whole: Problem, gradients: Sequence[str]) -> list[Problem]:
+    """Halve samples, or positions, and groups and channels where they are even.
+
+    The channels of dy are halved only without dx, which is a sum over all of them.
+    """
     found = []
     if whole.batch % 2 == 0:
         found.append(replace(whole, share="batch", batch=whole.batch // 2))
+    else:
+        found += _half_the_positions(whole)
     if whole.all_groups % 2 == 0:
         halves = (c // 2 for c in (whole.in_channels, whole.out_channels, whole.all_groups))
         wide, narrow, groups = halves
@@ -168,7 +192,24 @@ def _halves(whole: Problem) -> list[Problem]:
         found.append(replace(whole, share="x channels", in_channels=whole.in_channels // 2))
     if whole.all_groups == 1 and whole.transposed and whole.out_channels % 2 == 0:
         found.append(replace(whole, share="x channels", out_channels=whole.out_channels // 2))
+    if whole.all_groups == 1 and "dx" not in gradients:
+        wide, narrow = whole.in_channels, whole.out_channels
+        if whole.transposed and wide % 2 == 0:
+            found.append(replace(whole, share="dy channels", in_channels=wide // 2))
+        if not whole.transposed and narrow % 2 == 0:
+            found.append(replace(whole, share="dy channels", out_channels=narrow // 2))
     return found
+
+
+def _half_the_positions(whole: Problem) -> list[Problem]:
+    """Halve the first axis whose halves have nothing to do with each other."""
+    for number, axis in enumerate(whole.axes):
+        if axis.size > 1 and _falls_in_halves(axis):
+            axes = list(whole.axes)
+            axes[number] = replace(axis, size=axis.size // 2)
+            depth, height, width = axes
+            return [replace(whole, share="positions", halved=number, axes=(depth, height, width))]
+    return []
 
 
 def _packed(problem: Problem) -> Iterator[Problem]:
@@ -184,13 +225,16 @@ def _packed(problem: Problem) -> Iterator[Problem]:
     }
     for pack in sorted(packs, reverse=True):
         depth, height, width = problem.axes
+        halved = problem.halved
         if depth == height == _line(1) and _passes_through(width):
             rows = _rows_of_line(width.size, pack * min(wide, narrow))
             height, width = _line(rows), _line(width.size // rows)
+            halved = None if halved is None else ALONG_H  # a half of the line is half of the rows
         yield replace(
             problem,
             in_channels=wide * pack,
             out_channels=narrow * pack,
             axes=(depth, height, width),
             groups=pack,
+            halved=halved,
         )

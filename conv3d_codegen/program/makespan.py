@@ -119,7 +119,9 @@ class _Clock:
     def meet(self, time: float) -> None:
         """Let everything be done at a time."""
         self._loaded = self._worked = self._stored = self._arrived = time
-        self._earlier = self._recent = time  # ends of the last work before loads, and before earlier ones
+        self._earlier = self._recent = (
+            time  # ends of the last work before loads, and before earlier ones
+        )
 
     @property
     def end(self) -> float:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two cores per kernel: halves of samples, groups or channels, or both cores do everything."""
+"""Two cores per kernel: halves of samples, positions, groups or channels, or both cores do everything."""
 
 from __future__ import annotations
 
@@ -22,11 +22,25 @@ BASE = ConvGeometry(
     lnc=2,
 )
 
+POSITIONS: dict[str, dict[str, Any]] = {
+    "planes": {"input_size": (4, 5, 6), "kernel_size": (1, 3, 3)},
+    "patches": {"input_size": (3, 8, 6), "kernel_size": (2, 2, 3), "stride": (1, 2, 1)},
+    "lines": {"input_size": (3, 5, 8), "kernel_size": (2, 1, 1)},
+    "one line": {"input_size": (3, 4, 6), "kernel_size": (1, 1, 1)},
+    "transposed": {"input_size": (4, 3, 3), "stride": (2, 1, 1), "transposed": True},
+    "groups": {"out_channels": 3, "groups": 3, "input_size": (4, 3, 5), "kernel_size": (1, 3, 3)},
+}
+ODD: dict[str, Any] = {"batch": 1, "in_channels": 3}
+WITHOUT_DX = ODD | {"gradients": ("dw", "db")}
+
 SHARES: list[tuple[dict[str, Any], str]] = [
     ({"in_channels": 15}, "batch"),
     ({"batch": 1, "groups": 2, "in_channels": 6}, "groups"),
     ({"batch": 3}, "x channels"),
     ({"batch": 1, "transposed": True}, "x channels"),
+    *((ODD | change, "positions") for change in POSITIONS.values()),
+    (WITHOUT_DX, "dy channels"),
+    (WITHOUT_DX | {"transposed": True}, "dy channels"),
     ({"batch": 3, "in_channels": 15, "out_channels": 9}, "nothing"),
     ({"batch": 1, "in_channels": 9, "out_channels": 9, "groups": 3}, "nothing"),
 ]
@@ -73,3 +87,20 @@ def test_scratch_is_counted_as_workspace() -> None:
     elements = 2 * 3 * 3 * 15 * 12 + 12
     assert report.workspace_bytes == 2 * elements
     assert plan(replace(geometry, lnc=1)).workspace_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("filters", "more", "share"),
+    [
+        ((45, 1, 7, 7), {"stride": (1, 2, 2), "padding": (0, 3, 3)}, 0.6),
+        ((64, 7, 7, 7), {"stride": 2, "padding": 3, "gradients": ("dw", "db")}, 0.8),
+    ],
+    ids=["frames", "channels of dy"],
+)
+def test_stems_of_three_channels_are_shared(
+    filters: tuple[int, ...], more: dict[str, Any], share: float
+) -> None:
+    """Video stems have few samples and an odd number of channels: their frames, or dy's channels, fall in halves."""
+    geometry = ConvGeometry.from_shapes((1, 3, 16, 112, 112), filters, **more)
+    alone, shared = (plan(replace(geometry, lnc=cores)).estimate_us for cores in (1, 2))
+    assert shared < share * alone
