@@ -154,6 +154,11 @@ class Builder:
                 self.sections[-1].items.append(alias)
         return self._aliases[buffer, shape]
 
+    def share_of(self, stream: list[Item], ns: float) -> float:
+        """Give the share of a stream that takes the tensor engine so long."""
+        total = _tensor_ns(stream, self.target)
+        return min(1.0, ns / total) if total else 0.0
+
     def spread(self, stream: list[Item]) -> None:
         """Mix a stream that nobody waits for into the section, evenly in tensor engine time.
 

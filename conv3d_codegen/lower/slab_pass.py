@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 Range = tuple[int, int]
 
 FIRST_LEAD = 0.5  # of the first slab's dx: what dw alone reads is still on its way
+# Until the operands of a slab that were turned last are evicted: a bank takes about 1 us, and others may be before it.
+LAST_EVICTION_NS = 2000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +186,7 @@ class SlabPass:
         if pending is not None:
             with builder.captured() as contracted:
                 self._complete(pending)
-        builder.weave(contracted, preparing)
+        builder.weave(preparing, contracted, lead=builder.share_of(preparing, LAST_EVICTION_NS))
         builder.spread(sums)
         return prepared
 

@@ -42,8 +42,8 @@ TRIED_SLABS = 3  # of those that fit, largest first: smaller ones repeat more bo
 TOO_LONG = 4  # of those that SBUF can hold but the budget can't: climbing finds shorter ones
 PROMISING = 1.15  # times the best: ways that are tried on more than their largest slabs
 CLIMBED = 2  # ways, the best ones, whose slabs are searched further
-# Shares of lesser times and of exposed ones that make a schedule longer.
-HINDRANCE, LATE = 0.2, 0.5
+# Shares of lesser times and of exposed ones that make a schedule longer: the best of some on the suite.
+HINDRANCE, LATE = 0.1, 0.5
 KEPT = 12  # ways to compute dw, the best by rough times, that are priced in full
 
 
@@ -81,8 +81,7 @@ class Scored:
     def score(self) -> float:
         """Time in ns, as far as it ranks schedules: the busiest engine, and a share of what may not hide behind it.
 
-        Where slabs are not woven, nothing else hides evictions of turned operands. The shares of lesser and exposed
-        times fit 107 kernels of the suite's layers, up to six schedules of each, on the simulator's timeline.
+        Where slabs are not woven, nothing else hides evictions of turned operands.
         """
         busiest = self.work.busiest[1]
         late = self.first_ns + self.added_ns

@@ -53,7 +53,7 @@ Tiling
     dw: positions per partition N all, D all, H 1, W 1; the rest of each axis lies on partitions
 
 Memory
-    SBUF peak 776 of 212984 bytes per partition, PSUM peak 3 of 8 banks
+    SBUF peak 1002 of 212984 bytes per partition, PSUM peak 3 of 8 banks
     role       memory  buffers  largest             dtype  B/partition
     w_nat      sbuf    1        [64, 1, 128]        bf16   256
     w_turned   sbuf    1        [128, 1, 64]        bf16   128
@@ -160,14 +160,6 @@ def conv3d_n1_ci64_co128_i4x8x8_k1x1x1_s2x2x2_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, 
 
     # === slab 2 of 2: db, dx, operands of dw =========================================================================
     # Woven: slab 1 of 2 is contracted meanwhile.
-    dw_ps_0 = nl.ndarray((128, 1, 1, 64), dtype=nl.float32, buffer=nl.psum, name="dw_ps_0")
-    # dw_ps_0: dw of taps d 0, h 0, w 0, channels 0 to 127 on partitions, 0 to 63 along columns
-    nisa.nc_matmul(
-        dst=dw_ps_0,
-        stationary=stat_t_0[0:16, 0, 0, 0, 0:128],
-        moving=mov_t_0[0:16, 0:1, 0, 0:1, 0:64],
-        accumulate=False,
-    )
     dx_out_1 = nl.ndarray((64, 1, 2, 8, 8), dtype=nl.bfloat16, buffer=nl.sbuf, name="dx_out_1")
     nisa.memset(dst=dx_out_1[0:64, 0, 0:1, 0:7:2, 1:8:2], value=0.0, engine=nisa.engine.gpsimd)
     nisa.memset(dst=dx_out_1[0:64, 0, 0:1, 1:8:2, 0:7:2], value=0.0, engine=nisa.engine.gpsimd)
@@ -193,6 +185,14 @@ def conv3d_n1_ci64_co128_i4x8x8_k1x1x1_s2x2x2_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, 
     mov_t_1 = nl.ndarray((16, 1, 1, 1, 64), dtype=nl.bfloat16, buffer=nl.sbuf, name="mov_t_1")
     t_ps_3 = nl.ndarray((16, 1, 1, 64), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_3")
     nisa.nc_transpose(dst=t_ps_3[0:16, 0, 0, 0:64], data=x_win_1[0:64, 0, 0, 0:7:2, 0:7:2], engine=nisa.engine.tensor)
+    dw_ps_0 = nl.ndarray((128, 1, 1, 64), dtype=nl.float32, buffer=nl.psum, name="dw_ps_0")
+    # dw_ps_0: dw of taps d 0, h 0, w 0, channels 0 to 127 on partitions, 0 to 63 along columns
+    nisa.nc_matmul(
+        dst=dw_ps_0,
+        stationary=stat_t_0[0:16, 0, 0, 0, 0:128],
+        moving=mov_t_0[0:16, 0:1, 0, 0:1, 0:64],
+        accumulate=False,
+    )
     dw_sum_0 = nl.ndarray((128, 1, 1, 64), dtype=nl.float32, buffer=nl.sbuf, name="dw_sum_0")
     nisa.tensor_copy(dst=dw_sum_0, src=dw_ps_0, engine=nisa.engine.scalar)
     nisa.tensor_copy(dst=dx_out_1[0:64, 0, 0:1, 0:7:2, 0:7:2], src=dx_ps_1, engine=nisa.engine.scalar)
