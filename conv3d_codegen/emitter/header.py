@@ -200,11 +200,15 @@ class Header:
         if problem.groups < problem.all_groups:
             lines.append(f"for each {problem.groups} groups, all of the following:")
         filters = "filters: one matrix [dy channels, dx channels] per tap"
+        if schedule.filters_late:
+            filters += "; those of later dx channels when their turn comes"
         is_early = schedule.dgrad is not None and schedule.dgrad.filters_resident
         if is_early and not schedule.dx_last:
             lines.append(filters)
         rolled = ", ".join("NDHW"[axis] for axis in schedule.rolled)
-        lines.append(f"for each slab, in loops along {rolled}:" if rolled else "for each slab:")
+        together = f", {schedule.together} at a time" if schedule.together > 1 else ""
+        loops = f", in loops along {rolled}{together}" if rolled else ""
+        lines.append(f"for each slab{loops}:")
         lines.append("    load dy, channels on partitions")
         if not schedule.dx_last:
             lines += self._dx_lines()
@@ -224,7 +228,11 @@ class Header:
         dgrad = self.plan.schedule.dgrad
         if dgrad is None:
             return []
-        return ["    for each tile of dx:", *(_SIDE_BY_SIDE if dgrad.beside > 1 else _TAP_BY_TAP)]
+        lines = ["    for each tile of dx:", *(_SIDE_BY_SIDE if dgrad.beside > 1 else _TAP_BY_TAP)]
+        if dgrad.tail is not None:
+            last = f"    for each tile of dx, last {dgrad.tail.in_block} channels:"
+            lines += [last, *_SIDE_BY_SIDE]
+        return lines
 
     def _dw_lines(self, *, in_loops: bool) -> list[str]:
         wgrad = self.plan.schedule.wgrad

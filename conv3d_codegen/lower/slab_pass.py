@@ -88,6 +88,8 @@ class SlabPass:
             pack.section(f"{self._label}sums of dw", "Every slab adds to them.")
             pack.wgrad.open_sums(self.chains)
         for group in pack.groups:
+            if self.dgrad is not None and group.iterations > 1:
+                self.dgrad.prepare()  # once: what is still missing must not be prepared in every iteration
             with pack.iterations(group):
                 pending = self._group(group, len(slabs), last, pending)
                 if pack.schedule.dx_last:

@@ -162,16 +162,12 @@ class _AxisReads:
         plan, axis = self.schedule.dgrad, self._dgrad
         assert plan is not None
         assert axis is not None
-        besides = [way.beside for way in plan.ways if self.number == ALONG_W and way.beside > 1]
-        for beside in besides:
-            blocks = side_blocks(axis, *rows)
-            yield side_reads(axis, beside, side_sources(axis, beside, *blocks))
-        for phase in axis.phases if len(besides) < len(plan.ways) else ():
-            first, stop = axis.blocks_for(phase, *rows)
-            for tap in phase.taps:
-                low = first * axis.step - tap.delta
-                high = (stop - 1) * axis.step - tap.delta + 1
-                yield low * axis.fold, high * axis.fold
+        for beside in {way.beside if self.number == ALONG_W else 1 for way in plan.ways}:
+            if beside > 1:
+                blocks = side_blocks(axis, *rows)
+                yield side_reads(axis, beside, side_sources(axis, beside, *blocks))
+            else:
+                yield from _tap_by_tap(axis, rows)
 
     @property
     def _dgrad(self) -> DgradAxis | None:
@@ -212,6 +208,16 @@ class _AxisReads:
         plain, shifted = _spread_rows(correlation, rows, plan.lengths[self.number + 1])
         yield _aligned(plain, folds[not shifts_wide]), sizes[not shifts_wide]
         yield _aligned(shifted, folds[shifts_wide]), sizes[shifts_wide]
+
+
+def _tap_by_tap(axis: DgradAxis, rows: Range) -> Iterator[Range]:
+    """Dy rows that dx rows read through each tap."""
+    for phase in axis.phases:
+        first, stop = axis.blocks_for(phase, *rows)
+        for tap in phase.taps:
+            low = first * axis.step - tap.delta
+            high = (stop - 1) * axis.step - tap.delta + 1
+            yield low * axis.fold, high * axis.fold
 
 
 def _aligned(rows: Range, fold: int) -> Range:

@@ -89,7 +89,7 @@ class DgradPlan:
         )
         filters = "resident" if self.filters_resident else "turned again for each group of tiles"
         doubled = "dx: two blocks of dy channels per matmul, in 8 bits (double row)"
-        shared = f"dx: {self.beside} taps of W side by side in the columns of a matmul"
+        shared = f"dx: {self._side_by_side}"
         return (
             f"dx: {modes}",
             *((doubled,) if self.double_row else ()),
@@ -103,9 +103,14 @@ class DgradPlan:
             return ()
         d, h, w = self.tail.tile
         return (
-            f"dx, last {self.tail.in_block} channels: {self.tail.beside} taps of W side by side "
-            f"in the columns of a matmul; PSUM tile of {d} x {h} x {w} blocks",
+            f"dx, last {self.tail.in_block} channels: {self.tail._side_by_side}; "
+            f"PSUM tile of {d} x {h} x {w} blocks",
         )
+
+    @property
+    def _side_by_side(self) -> str:
+        taps = min(self.beside, len(self.axes[2].entries()))
+        return f"{taps} taps of W side by side in the columns of a matmul"
 
 
 def dx_band(plan: DgradPlan, extents: Sequence[int], item: int) -> tuple[int, int, int]:

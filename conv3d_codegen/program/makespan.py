@@ -119,9 +119,8 @@ class _Clock:
     def meet(self, time: float) -> None:
         """Let everything be done at a time."""
         self._loaded = self._worked = self._stored = self._arrived = time
-        self._earlier = self._recent = (
-            time  # ends of the last work before loads, and before earlier ones
-        )
+        # When the work before the last loads ended, and that before those before them.
+        self._recent = self._earlier = time
 
     @property
     def end(self) -> float:

@@ -39,7 +39,7 @@ Tiling
     dy channels  24      24     1
     x channels   16      16     1
     dx: D row by row, H row by row, W row by row
-    dx: 4 taps of W side by side in the columns of a matmul
+    dx: 3 taps of W side by side in the columns of a matmul
     dx: PSUM tile of 1 x 7 x 7 blocks; up to 16 channels; filters resident
     dw: dy stationary, shifted along H, by taps beside each other where columns are idle; x moving, 16 channels turned at a time
     dw: positions per partition N all, D all, H 1, W 1; the rest of each axis lies on partitions

@@ -43,7 +43,7 @@ Tiling
     x channels   130     128    1 + rest 2
     dx: D row by row, H row by row, W row by row
     dx: PSUM tile of 2 x 4 x 4 blocks; up to 128 channels; filters resident
-    dx, last 2 channels: 4 taps of W side by side in the columns of a matmul; PSUM tile of 2 x 4 x 4 blocks
+    dx, last 2 channels: 3 taps of W side by side in the columns of a matmul; PSUM tile of 2 x 4 x 4 blocks
     dw: dy stationary, shifted along H, by taps beside each other where columns are idle; x moving, 130 channels turned at a time
     dw: positions per partition N all, D 1, H 1, W 1; the rest of each axis lies on partitions
 
@@ -86,6 +86,10 @@ Pseudocode
         for each tile of dx:
             for each tap: psum += filter.T @ shifted dy
             evict psum, rounded, to its rows of dx; then store the rows
+        for each tile of dx, last 2 channels:
+            for each tap of D and H: psum += [filters of several taps of W].T @ shifted dy
+            add the parts of psum up, each shifted by its tap of W
+            round the sums to their rows of dx; then store the rows
     db = sum of partial sums, rounded once
 """
 

@@ -43,7 +43,7 @@ Tiling
     x channels   160     128    1 + rest 32
     dx: D row by row, H row by row, W row by row
     dx: PSUM tile of 2 x 4 x 4 blocks; up to 128 channels; filters resident
-    dx, last 32 channels: 4 taps of W side by side in the columns of a matmul; PSUM tile of 2 x 4 x 4 blocks
+    dx, last 32 channels: 3 taps of W side by side in the columns of a matmul; PSUM tile of 2 x 4 x 4 blocks
     dw: x stationary, shifted along H, by taps beside each other where columns are idle; dy moving, 192 channels turned at a time
     dw: positions per partition N all, D 1, H 1, W 1; the rest of each axis lies on partitions
 
@@ -85,6 +85,10 @@ Pseudocode
         for each tile of dx:
             for each tap: psum += filter.T @ shifted dy
             evict psum, rounded, to its rows of dx; then store the rows
+        for each tile of dx, last 32 channels:
+            for each tap of D and H: psum += [filters of several taps of W].T @ shifted dy
+            add the parts of psum up, each shifted by its tap of W
+            round the sums to their rows of dx; then store the rows
     db = sum of partial sums, rounded once
 """
 

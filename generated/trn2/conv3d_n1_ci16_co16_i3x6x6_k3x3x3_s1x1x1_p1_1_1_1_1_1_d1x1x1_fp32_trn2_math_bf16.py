@@ -42,7 +42,7 @@ Tiling
     dy channels  16      16     1
     x channels   16      16     1
     dx: D row by row, H row by row, W row by row
-    dx: 4 taps of W side by side in the columns of a matmul
+    dx: 3 taps of W side by side in the columns of a matmul
     dx: PSUM tile of 3 x 6 x 6 blocks; up to 16 channels; filters resident
     dw: dy stationary, shifted along D, by taps beside each other where columns are idle; x moving, 16 channels turned at a time
     dw: positions per partition N all, D 1, H 1, W 1; the rest of each axis lies on partitions

@@ -45,7 +45,7 @@ Tiling
     dy channels  16      16     1
     x channels   16      16     1
     dx: D 2 stride phases, H blocks of 1 dy rows and 2 dx rows, W 2 stride phases
-    dx: 4 taps of W side by side in the columns of a matmul
+    dx: 3 taps of W side by side in the columns of a matmul
     dx: PSUM tile of 3 x 5 x 5 blocks; up to 16 channels; filters resident
     dw: dy stationary; x moving, 16 channels turned at a time
     dw: positions per partition N all, D 1, H 1, W 1; the rest of each axis lies on partitions

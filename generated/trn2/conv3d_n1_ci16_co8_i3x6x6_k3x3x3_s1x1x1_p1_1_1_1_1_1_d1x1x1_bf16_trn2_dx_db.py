@@ -41,7 +41,7 @@ Tiling
     dy channels  8       8      1
     x channels   16      16     1
     dx: D row by row, H row by row, W row by row
-    dx: 4 taps of W side by side in the columns of a matmul
+    dx: 3 taps of W side by side in the columns of a matmul
     dx: PSUM tile of 3 x 6 x 6 blocks; up to 16 channels; filters resident
 
 Memory

@@ -85,6 +85,10 @@ Pseudocode
         for each tile of dx:
             for each tap: psum += filter.T @ shifted dy
             evict psum, rounded, to its rows of dx; then store the rows
+        for each tile of dx, last 64 channels:
+            for each tap of D and H: psum += [filters of several taps of W].T @ shifted dy
+            add the parts of psum up, each shifted by its tap of W
+            round the sums to their rows of dx; then store the rows
     db = sum of partial sums, rounded once
 """
 

@@ -42,7 +42,7 @@ Tiling
     dy channels  64      64     1
     x channels   3       3      1
     dx: D row by row, H blocks of 2 dy rows and 2 dx rows, W row by row
-    dx: 4 taps of W side by side in the columns of a matmul
+    dx: 3 taps of W side by side in the columns of a matmul
     dx: PSUM tile of 4 x 8 x 14 blocks; up to 3 channels; filters resident
     dw: dy stationary, shifted along H, by taps beside each other where columns are idle; x moving, 3 channels turned at a time
     dw: positions per partition N all, D all, H 2, W 1; the rest of each axis lies on partitions

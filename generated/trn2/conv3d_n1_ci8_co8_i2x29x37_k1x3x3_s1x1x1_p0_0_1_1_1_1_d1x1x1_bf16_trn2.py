@@ -42,7 +42,7 @@ Tiling
     dy channels  8       8      1
     x channels   8       8      1
     dx: D blocks of 2 dy rows and 2 dx rows, H blocks of 2 dy rows and 2 dx rows, W row by row
-    dx: 4 taps of W side by side in the columns of a matmul
+    dx: 3 taps of W side by side in the columns of a matmul
     dx: PSUM tile of 1 x 8 x 37 blocks; up to 8 channels; filters resident
     dw: dy stationary, 10 of its rows beside its channels; x moving, 8 channels turned at a time
     dw: positions per partition N all, D all, H 10, W 1; the rest of each axis lies on partitions

@@ -53,7 +53,7 @@ Tiling
     dy channels  8       8      1
     x channels   8       8      1
     dx: D blocks of 1 dy rows and 4 dx rows, H 3 stride phases, W 4 stride phases
-    dx: 4 taps of W side by side in the columns of a matmul
+    dx: 3 taps of W side by side in the columns of a matmul
     dx: PSUM tile of 2 x 3 x 3 blocks; up to 8 channels; filters resident
     dw: dy stationary; x moving, 8 channels turned at a time
     dw: positions per partition N all, D all, H 1, W 1; the rest of each axis lies on partitions
