@@ -53,10 +53,12 @@ def kind(scored: Scored) -> Hashable:
         schedule.dy_fold,
         schedule.x_fold,
         dgrad and tuple((axis.blocked, axis.rows, axis.step) for axis in dgrad.axes),
-        dgrad and (dgrad.double_row, dgrad.beside),
+        dgrad and (dgrad.double_row, *(way.beside for way in dgrad.ways)),
         wgrad and (wgrad.moving, wgrad.stationary_axis, wgrad.pair_axis, wgrad.rows > 1),
         schedule.woven,
         schedule.dx_last,
+        schedule.filters_late,
+        schedule.together > 1,
         schedule.chains_per_pass > 1,
         schedule.rolled,
     )
