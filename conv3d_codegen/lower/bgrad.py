@@ -44,7 +44,7 @@ class BgradLowering:
 
     def slab(self, box: Box, windows: tuple[Window, ...]) -> None:
         """Reduce the dy rows that belong to one slab, in pieces that fit between evictions."""
-        self.builder.comment("db: partial sums of dy ride along, each after an eviction")
+        self.builder.comment("db: partial sums of dy ride along, spread over the slab")
         pieces = list(self._pieces(box))
         parts = [self._parts(number, window, len(pieces)) for number, window in enumerate(windows)]
         for column, piece in enumerate(pieces, start=self._used):

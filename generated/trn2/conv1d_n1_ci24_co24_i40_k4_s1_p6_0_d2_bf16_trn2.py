@@ -122,7 +122,7 @@ def conv1d_n1_ci24_co24_i40_k4_s1_p6_0_d2_bf16_trn2(dy, x_in, filters):
     t_ps_1 = nl.ndarray((40, 4, 1, 24), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_1")
     nisa.nc_transpose(dst=t_ps_1[0:40, 0, 0, 0:24], data=x_win_0[0:24, 0, 0, 0, 0:40], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:40, 1, 0, 0:24], data=x_win_0[0:24, 0, 0, 0, 2:42], engine=nisa.engine.tensor)
-    # db: partial sums of dy ride along, each after an eviction
+    # db: partial sums of dy ride along, spread over the slab
     db_part_0 = nl.ndarray((24, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:24, 0, 0:1, 0:1, 0:40], axis=(1, 2, 3))
     nisa.nc_transpose(dst=t_ps_1[0:40, 2, 0, 0:24], data=x_win_0[0:24, 0, 0, 0, 4:44], engine=nisa.engine.tensor)

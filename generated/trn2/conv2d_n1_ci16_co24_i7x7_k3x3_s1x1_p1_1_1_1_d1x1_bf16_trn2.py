@@ -130,7 +130,7 @@ def conv2d_n1_ci16_co24_i7x7_k3x3_s1x1_p1_1_1_1_d1x1_bf16_trn2(dy, x_in, filters
     mov_t_0 = nl.ndarray((49, 3, 1, 1, 16), dtype=nl.bfloat16, buffer=nl.sbuf, name="mov_t_0")
     t_ps_1 = nl.ndarray((49, 3, 1, 16), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_1")
     nisa.nc_transpose(dst=t_ps_1[0:49, 0, 0, 0:16], data=x_win_0[0:16, 0, 0, 0:7, 0:7], engine=nisa.engine.tensor)
-    # db: partial sums of dy ride along, each after an eviction
+    # db: partial sums of dy ride along, spread over the slab
     db_part_0 = nl.ndarray((24, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:24, 0, 0:1, 1:8, 1:8], axis=(1, 2, 3))
     nisa.nc_transpose(dst=t_ps_1[0:49, 1, 0, 0:16], data=x_win_0[0:16, 0, 0, 0:7, 1:8], engine=nisa.engine.tensor)

@@ -153,7 +153,7 @@ def conv2d_n1_ci256_co256_i14x14_k3x3_s1x1_p1_1_1_1_d1x1_fp8_e4m3_trn2_out_bf16_
         data=dy_win_0[0:128, 0, 0, 2:16, 0:13:2],
         engine=nisa.engine.tensor,
     )
-    # db: partial sums of dy ride along, each after an eviction
+    # db: partial sums of dy ride along, spread over the slab
     db_part_0 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     db_part_1 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_1")
     nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:128, 0, 0:1, 1:15, 1:15], axis=(1, 2, 3))

@@ -156,7 +156,7 @@ def conv3d_n1_ci128_co256_i4x7x7_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
         data=x_win_0[0:128, 0, 1:4:2, 2:9:2, 0:7:2],
         engine=nisa.engine.tensor,
     )
-    # db: partial sums of dy ride along, each after an eviction
+    # db: partial sums of dy ride along, spread over the slab
     db_part_0 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     db_part_1 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_1")
     nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:128, 0, 0:2, 0:4, 0:4], axis=(1, 2, 3))

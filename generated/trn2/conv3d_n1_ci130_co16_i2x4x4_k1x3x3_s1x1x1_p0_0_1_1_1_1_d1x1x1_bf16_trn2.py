@@ -136,7 +136,7 @@ def conv3d_n1_ci130_co16_i2x4x4_k1x3x3_s1x1x1_p0_0_1_1_1_1_d1x1x1_bf16_trn2(dy, 
     t_ps_1 = nl.ndarray((32, 3, 1, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_1")
     nisa.nc_transpose(dst=t_ps_1[0:32, 0, 0, 0:128], data=x_win_0[0:128, 0, 0:2, 0:4, 0:4], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:32, 1, 0, 0:128], data=x_win_0[0:128, 0, 0:2, 0:4, 1:5], engine=nisa.engine.tensor)
-    # db: partial sums of dy ride along, each after an eviction
+    # db: partial sums of dy ride along, spread over the slab
     db_part_0 = nl.ndarray((16, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:16, 0, 0:2, 1:5, 1:5], axis=(1, 2, 3))
     nisa.nc_transpose(dst=t_ps_1[0:32, 2, 0, 0:128], data=x_win_0[0:128, 0, 0:2, 0:4, 2:6], engine=nisa.engine.tensor)

@@ -127,7 +127,7 @@ def conv3d_n1_ci16_co130_i2x4x4_k1x3x3_s1x1x1_p0_0_1_1_1_1_d1x1x1_bf16_trn2(dy, 
     mov_t_0 = nl.ndarray((32, 3, 1, 1, 130), dtype=nl.bfloat16, buffer=nl.sbuf, name="mov_t_0")
     t_ps_1 = nl.ndarray((32, 3, 1, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_1")
     nisa.nc_transpose(dst=t_ps_1[0:32, 0, 0, 0:128], data=dy_win_0[0:128, 0, 0:2, 0:4, 0:4], engine=nisa.engine.tensor)
-    # db: partial sums of dy ride along, each after an eviction
+    # db: partial sums of dy ride along, spread over the slab
     db_part_0 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     db_part_1 = nl.ndarray((2, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_1")
     nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:128, 0, 0:2, 0:4, 1:5], axis=(1, 2, 3))

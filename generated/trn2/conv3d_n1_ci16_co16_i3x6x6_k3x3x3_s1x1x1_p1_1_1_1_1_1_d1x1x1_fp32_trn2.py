@@ -160,7 +160,7 @@ def conv3d_n1_ci16_co16_i3x6x6_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_fp32_trn2(dy, x
     nisa.tensor_copy(dst=mov_t_0[0:72, 0, 0:4, 0:1, 0:16], src=t_ps_1, engine=nisa.engine.scalar)
     t_ps_2 = nl.ndarray((72, 4, 1, 16), dtype=nl.float32, buffer=nl.psum, name="t_ps_2")
     nisa.nc_transpose(dst=t_ps_2[0:72, 0, 0, 0:16], data=x_win_0[0:16, 0, 0:3:2, 0:6, 1:7], engine=nisa.engine.tensor)
-    # db: partial sums of dy ride along, each after an eviction
+    # db: partial sums of dy ride along, spread over the slab
     db_part_0 = nl.ndarray((32, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:32, 0, 0:2, 1:7, 1:7], axis=(1, 2, 3))
     nisa.nc_transpose(dst=t_ps_2[0:72, 1, 0, 0:16], data=x_win_0[0:16, 0, 1:4:2, 0:6, 1:7], engine=nisa.engine.tensor)

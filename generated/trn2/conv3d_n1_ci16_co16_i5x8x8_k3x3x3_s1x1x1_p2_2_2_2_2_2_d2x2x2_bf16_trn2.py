@@ -196,7 +196,7 @@ def conv3d_n1_ci16_co16_i5x8x8_k3x3x3_s1x1x1_p2_2_2_2_2_2_d2x2x2_bf16_trn2(dy, x
         moving=dy_win_0[0:16, 0, 0:5, 0:6, 0:12],
         accumulate=True,
     )
-    # db: partial sums of dy ride along, each after an eviction
+    # db: partial sums of dy ride along, spread over the slab
     db_part_0 = nl.ndarray((16, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:16, 0, 0:5, 0:8, 2:10], axis=(1, 2, 3))
     nisa.nc_transpose(dst=t_ps_0[0:64, 0, 2, 0:128], data=x_win_0[0:128, 0, 0, 4:12, 0:8], engine=nisa.engine.tensor)

@@ -264,7 +264,7 @@ def conv3d_n1_ci16_co16_i7x9x9_k3x3x3_s2x2x2_p2_2_2_2_2_2_d2x2x2_bf16_trn2(dy, x
         data=x_win_0[0:16, 0, 0:7:2, 2:11:2, 2:11:2],
         engine=nisa.engine.tensor,
     )
-    # db: partial sums of dy ride along, each after an eviction
+    # db: partial sums of dy ride along, spread over the slab
     db_part_0 = nl.ndarray((16, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:16, 0, 0:4, 0:5, 1:6], axis=(1, 2, 3))
     nisa.nc_matmul(

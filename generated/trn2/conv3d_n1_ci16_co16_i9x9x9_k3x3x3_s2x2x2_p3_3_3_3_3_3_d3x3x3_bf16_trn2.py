@@ -299,7 +299,7 @@ def conv3d_n1_ci16_co16_i9x9x9_k3x3x3_s2x2x2_p3_3_3_3_3_3_d3x3x3_bf16_trn2(dy, x
         data=x_win_0[0:16, 0, 6:15:2, 6:15:2, 0:9:2],
         engine=nisa.engine.tensor,
     )
-    # db: partial sums of dy ride along, each after an eviction
+    # db: partial sums of dy ride along, spread over the slab
     db_part_0 = nl.ndarray((16, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:16, 0, 0:5, 0:5, 2:7], axis=(1, 2, 3))
     nisa.tensor_copy(dst=mov_t_0[0:125, 0, 0:3, 0:3, 0:16], src=t_ps_1, engine=nisa.engine.scalar)

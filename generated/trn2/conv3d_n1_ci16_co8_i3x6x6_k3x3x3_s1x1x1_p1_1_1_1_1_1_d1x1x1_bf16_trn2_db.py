@@ -75,7 +75,7 @@ def conv3d_n1_ci16_co8_i3x6x6_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2_db(dy,
     nisa.dma_copy(dst=dy_win_0[0:8, 0, 0:3, 0:6, 0:6], src=dy[0, 0:8, 0:3, 0:6, 0:6])
 
     # === slab 1 of 1: db =============================================================================================
-    # db: partial sums of dy ride along, each after an eviction
+    # db: partial sums of dy ride along, spread over the slab
     db_part_0 = nl.ndarray((8, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:8, 0, 0:3, 0:6, 0:6], axis=(1, 2, 3))
 

@@ -139,7 +139,7 @@ def conv3d_n1_ci192_co192_i2x6x6_k3x3x3_s1x1x1_p2_0_1_1_1_1_d1x1x1_bf16_trn2(dy,
     nisa.nc_transpose(dst=t_ps_1[0:72, 0, 0, 0:64], data=x_win_1[0:64, 0, 0:2, 0:6, 0:6], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:72, 1, 0, 0:64], data=x_win_1[0:64, 0, 1:3, 0:6, 0:6], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:72, 2, 0, 0:64], data=x_win_1[0:64, 0, 2:4, 0:6, 0:6], engine=nisa.engine.tensor)
-    # db: partial sums of dy ride along, each after an eviction
+    # db: partial sums of dy ride along, spread over the slab
     db_part_0 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     db_part_1 = nl.ndarray((64, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_1")
     nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:128, 0, 0:2, 1:7, 2:8], axis=(1, 2, 3))

@@ -136,7 +136,7 @@ def conv3d_n1_ci1_co16_i4x8x8_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, x_
     nisa.nc_transpose(dst=t_ps_2[0:128, 0, 1, 0:1], data=x_win_0[0:1, 0, 0:4, 1:9, 0:7:2], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_2[0:128, 0, 2, 0:1], data=x_win_0[0:1, 0, 0:4, 2:10, 0:7:2], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_2[0:128, 1, 0, 0:1], data=x_win_0[0:1, 0, 0:4, 0:8, 1:8:2], engine=nisa.engine.tensor)
-    # db: partial sums of dy ride along, each after an eviction
+    # db: partial sums of dy ride along, spread over the slab
     db_part_0 = nl.ndarray((16, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:16, 0, 1:5, 0:8, 1:9], axis=(1, 2, 3))
     nisa.nc_transpose(dst=t_ps_2[0:128, 1, 1, 0:1], data=x_win_0[0:1, 0, 0:4, 1:9, 1:8:2], engine=nisa.engine.tensor)

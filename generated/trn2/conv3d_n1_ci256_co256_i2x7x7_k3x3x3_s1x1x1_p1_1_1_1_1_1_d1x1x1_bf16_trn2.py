@@ -136,7 +136,7 @@ def conv3d_n1_ci256_co256_i2x7x7_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
     nisa.nc_transpose(dst=t_ps_1[0:98, 0, 0, 0:128], data=x_win_1[0:128, 0, 0:2, 0:7, 0:7], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:98, 1, 0, 0:128], data=x_win_1[0:128, 0, 1:3, 0:7, 0:7], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:98, 2, 0, 0:128], data=x_win_1[0:128, 0, 2:4, 0:7, 0:7], engine=nisa.engine.tensor)
-    # db: partial sums of dy ride along, each after an eviction
+    # db: partial sums of dy ride along, spread over the slab
     db_part_0 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     db_part_1 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_1")
     nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:128, 0, 0:2, 1:8, 1:8], axis=(1, 2, 3))

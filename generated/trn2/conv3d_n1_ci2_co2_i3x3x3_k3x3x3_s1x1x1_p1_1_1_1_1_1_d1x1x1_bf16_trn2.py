@@ -130,7 +130,7 @@ def conv3d_n1_ci2_co2_i3x3x3_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, x_i
     nisa.nc_transpose(dst=t_ps_1[0:27, 0, 0, 0:2], data=x_win_0[0:2, 0, 0:3, 0:3, 0:3], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:27, 0, 1, 0:2], data=x_win_0[0:2, 0, 0:3, 1:4, 0:3], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:27, 0, 2, 0:2], data=x_win_0[0:2, 0, 0:3, 2:5, 0:3], engine=nisa.engine.tensor)
-    # db: partial sums of dy ride along, each after an eviction
+    # db: partial sums of dy ride along, spread over the slab
     db_part_0 = nl.ndarray((2, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:2, 0, 1:4, 0:3, 1:4], axis=(1, 2, 3))
     nisa.nc_transpose(dst=t_ps_1[0:27, 1, 0, 0:2], data=x_win_0[0:2, 0, 0:3, 0:3, 1:4], engine=nisa.engine.tensor)

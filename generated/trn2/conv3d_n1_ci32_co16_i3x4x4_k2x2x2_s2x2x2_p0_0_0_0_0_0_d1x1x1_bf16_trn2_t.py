@@ -135,7 +135,7 @@ def conv3d_n1_ci32_co16_i3x4x4_k2x2x2_s2x2x2_p0_0_0_0_0_0_d1x1x1_bf16_trn2_t(dy,
         data=dy_win_0[0:16, 0, 1:6:2, 1:8:2, 0:7:2],
         engine=nisa.engine.tensor,
     )
-    # db: partial sums of dy ride along, each after an eviction
+    # db: partial sums of dy ride along, spread over the slab
     db_part_0 = nl.ndarray((16, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:16, 0, 0:6, 0:8, 0:8], axis=(1, 2, 3))
     nisa.tensor_copy(dst=mov_t_0[0:48, 0, 0:2, 0:2, 0:16], src=t_ps_1, engine=nisa.engine.scalar)

@@ -177,7 +177,7 @@ def conv3d_n1_ci32_co32_i3x6x6_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2_g32(d
     nisa.nc_transpose(dst=t_ps_1[0:108, 0, 0, 0:32], data=x_win_0[0:32, 0, 0:3, 0:6, 0:6], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:108, 0, 1, 0:32], data=x_win_0[0:32, 0, 0:3, 1:7, 0:6], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:108, 0, 2, 0:32], data=x_win_0[0:32, 0, 0:3, 2:8, 0:6], engine=nisa.engine.tensor)
-    # db: partial sums of dy ride along, each after an eviction
+    # db: partial sums of dy ride along, spread over the slab
     db_part_0 = nl.ndarray((32, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:32, 0, 0:3, 0:6, 1:7], axis=(1, 2, 3))
     nisa.nc_transpose(dst=t_ps_1[0:108, 1, 0, 0:32], data=x_win_0[0:32, 0, 1:4, 0:6, 0:6], engine=nisa.engine.tensor)

@@ -235,7 +235,7 @@ def conv3d_n1_ci32_co32_i6x12x12_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy,
         data=x_win_0[0:32, 0, 1:6:2, 3:14:2, 1:12:2],
         engine=nisa.engine.tensor,
     )
-    # db: partial sums of dy ride along, each after an eviction
+    # db: partial sums of dy ride along, spread over the slab
     db_part_0 = nl.ndarray((64, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:64, 0, 1:7, 0:6, 2:14], axis=(1, 2, 3))
     nisa.tensor_copy(dst=stat_t_0[0:108, 1, 0:2, 0:4, 0:32], src=t_ps_1, engine=nisa.engine.scalar)

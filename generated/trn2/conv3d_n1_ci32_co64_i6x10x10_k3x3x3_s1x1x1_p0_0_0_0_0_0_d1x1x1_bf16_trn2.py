@@ -186,7 +186,7 @@ def conv3d_n1_ci32_co64_i6x10x10_k3x3x3_s1x1x1_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
     nisa.nc_transpose(dst=t_ps_2[0:128, 0, 2, 0:32], data=x_win_0[0:32, 0, 0:3:2, 2:10, 1:9], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_2[0:128, 1, 0, 0:32], data=x_win_0[0:32, 0, 1:4:2, 0:8, 1:9], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_2[0:128, 1, 1, 0:32], data=x_win_0[0:32, 0, 1:4:2, 1:9, 1:9], engine=nisa.engine.tensor)
-    # db: partial sums of dy ride along, each after an eviction
+    # db: partial sums of dy ride along, spread over the slab
     db_part_0 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:128, 0, 0:2, 0:8, 0:8], axis=(1, 2, 3))
     nisa.nc_transpose(dst=t_ps_2[0:128, 1, 2, 0:32], data=x_win_0[0:32, 0, 1:4:2, 2:10, 1:9], engine=nisa.engine.tensor)

@@ -138,7 +138,7 @@ def conv3d_n1_ci384_co768_i3x4x4_k3x1x1_s1x1x1_p2_0_0_0_0_0_d1x1x1_bf16_trn2(dy,
     t_ps_0 = nl.ndarray((48, 3, 1, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_0")
     nisa.nc_transpose(dst=t_ps_0[0:48, 0, 0, 0:128], data=x_win_0[0:128, 0, 0:3, 0, 0:16], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_0[0:48, 1, 0, 0:128], data=x_win_0[0:128, 0, 1:4, 0, 0:16], engine=nisa.engine.tensor)
-    # db: partial sums of dy ride along, each after an eviction
+    # db: partial sums of dy ride along, spread over the slab
     db_part_0 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     db_part_1 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_1")
     db_part_2 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_2")

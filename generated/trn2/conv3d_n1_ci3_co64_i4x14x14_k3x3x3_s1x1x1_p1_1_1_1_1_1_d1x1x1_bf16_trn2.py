@@ -169,7 +169,7 @@ def conv3d_n1_ci3_co64_i4x14x14_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, 
     nisa.memset(dst=mov_t_0[0:98, 0:3, 5:6, 0:2, 0:3], value=0.0, engine=nisa.engine.gpsimd)
     t_ps_2 = nl.ndarray((98, 4, 2, 3), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_2")
     nisa.nc_transpose(dst=t_ps_2[0:98, 0, 0, 0:3], data=x_win_0[0:3, 0, 0, 0:13:2, 0:14], engine=nisa.engine.tensor)
-    # db: partial sums of dy ride along, each after an eviction
+    # db: partial sums of dy ride along, spread over the slab
     db_part_0 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:128, 0, 0:4, 1:8, 1:15], axis=(1, 2, 3))
     nisa.nc_transpose(dst=t_ps_2[0:98, 0, 1, 0:3], data=x_win_0[0:3, 0, 0, 1:14:2, 0:14], engine=nisa.engine.tensor)

@@ -172,7 +172,7 @@ def conv3d_n1_ci3_co64_i4x16x16_k2x8x8_s2x8x8_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, 
     nisa.nc_transpose(dst=t_ps_1[0:4, 3, 0, 0:12], data=x_win_0[0:12, 0, 0, 0:9:8, 3:12:8], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:4, 3, 1, 0:12], data=x_win_0[0:12, 0, 0, 1:10:8, 3:12:8], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:4, 3, 2, 0:12], data=x_win_0[0:12, 0, 0, 2:11:8, 3:12:8], engine=nisa.engine.tensor)
-    # db: partial sums of dy ride along, each after an eviction
+    # db: partial sums of dy ride along, spread over the slab
     db_part_0 = nl.ndarray((64, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:64, 0, 0:2, 0:2, 0:2], axis=(1, 2, 3))
     nisa.nc_transpose(dst=t_ps_1[0:4, 3, 3, 0:12], data=x_win_0[0:12, 0, 0, 3:12:8, 3:12:8], engine=nisa.engine.tensor)

@@ -452,7 +452,7 @@ def conv3d_n1_ci3_co64_i4x16x16_k3x7x7_s1x2x2_p1_1_3_3_3_3_d1x1x1_bf16_trn2(dy, 
         data=x_win_0[0:3, 0, 0:3:2, 3:18:2, 3:18:2],
         engine=nisa.engine.tensor,
     )
-    # db: partial sums of dy ride along, each after an eviction
+    # db: partial sums of dy ride along, spread over the slab
     db_part_0 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:128, 0, 1:3, 0:8, 2:10], axis=(1, 2, 3))
     nisa.nc_transpose(

@@ -191,7 +191,7 @@ def conv3d_n1_ci64_co128_i4x6x6_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, 
         data=x_win_0[0:64, 0, 1:4:2, 0:5:2, 1:6:2],
         engine=nisa.engine.tensor,
     )
-    # db: partial sums of dy ride along, each after an eviction
+    # db: partial sums of dy ride along, spread over the slab
     db_part_0 = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:128, 0, 0:2, 0:3, 1:4], axis=(1, 2, 3))
     nisa.nc_transpose(

@@ -141,7 +141,7 @@ def conv3d_n1_ci64_co128_i4x8x8_k1x1x1_s2x2x2_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, 
     stat_t_0 = nl.ndarray((16, 1, 1, 1, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="stat_t_0")
     t_ps_0 = nl.ndarray((16, 1, 1, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_0")
     nisa.nc_transpose(dst=t_ps_0[0:16, 0, 0, 0:128], data=dy_win_0[0:128, 0, 0, 0:4, 0:4], engine=nisa.engine.tensor)
-    # db: partial sums of dy ride along, each after an eviction
+    # db: partial sums of dy ride along, spread over the slab
     db_part_0 = nl.ndarray((128, 2), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     nisa.tensor_reduce(dst=db_part_0[0:128, 0:1], op=nl.add, data=dy_win_0[0:128, 0, 0:1, 0:4, 0:4], axis=(1, 2, 3))
     nisa.tensor_copy(dst=stat_t_0[0:16, 0, 0:1, 0:1, 0:128], src=t_ps_0, engine=nisa.engine.scalar)
@@ -179,7 +179,7 @@ def conv3d_n1_ci64_co128_i4x8x8_k1x1x1_s2x2x2_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, 
     stat_t_1 = nl.ndarray((16, 1, 1, 1, 128), dtype=nl.bfloat16, buffer=nl.sbuf, name="stat_t_1")
     t_ps_2 = nl.ndarray((16, 1, 1, 128), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_2")
     nisa.nc_transpose(dst=t_ps_2[0:16, 0, 0, 0:128], data=dy_win_1[0:128, 0, 0, 0:4, 0:4], engine=nisa.engine.tensor)
-    # db: partial sums of dy ride along, each after an eviction
+    # db: partial sums of dy ride along, spread over the slab
     nisa.tensor_reduce(dst=db_part_0[0:128, 1:2], op=nl.add, data=dy_win_1[0:128, 0, 0:1, 0:4, 0:4], axis=(1, 2, 3))
     nisa.tensor_copy(dst=stat_t_1[0:16, 0, 0:1, 0:1, 0:128], src=t_ps_2, engine=nisa.engine.vector)
     mov_t_1 = nl.ndarray((16, 1, 1, 1, 64), dtype=nl.bfloat16, buffer=nl.sbuf, name="mov_t_1")

@@ -131,7 +131,7 @@ def conv3d_n1_ci64_co3_i4x8x8_k1x1x1_s1x1x1_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x_
         moving=dy_win_0[0:3, 0, 0:1, 0:16, 0:16],
         accumulate=False,
     )
-    # db: partial sums of dy ride along, each after an eviction
+    # db: partial sums of dy ride along, spread over the slab
     db_part_0 = nl.ndarray((3, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:3, 0, 0:1, 0:16, 0:16], axis=(1, 2, 3))
     stat_t_0 = nl.ndarray((128, 1, 1, 2, 64), dtype=nl.bfloat16, buffer=nl.sbuf, name="stat_t_0")

@@ -132,7 +132,7 @@ def conv3d_n1_ci64_co96_i4x7x7_k1x1x1_s1x1x1_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x
     stat_t_0 = nl.ndarray((98, 1, 1, 2, 64), dtype=nl.bfloat16, buffer=nl.sbuf, name="stat_t_0")
     t_ps_0 = nl.ndarray((98, 1, 2, 64), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_0")
     nisa.nc_transpose(dst=t_ps_0[0:98, 0, 0, 0:64], data=x_win_0[0:64, 0, 0, 0, 0:98], engine=nisa.engine.tensor)
-    # db: partial sums of dy ride along, each after an eviction
+    # db: partial sums of dy ride along, spread over the slab
     db_part_0 = nl.ndarray((96, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:96, 0, 0:1, 0:2, 0:98], axis=(1, 2, 3))
     nisa.nc_transpose(dst=t_ps_0[0:98, 0, 1, 0:64], data=x_win_0[0:64, 0, 0, 1, 0:98], engine=nisa.engine.tensor)

@@ -128,7 +128,7 @@ def conv3d_n1_ci8_co8_i1x2x600_k1x1x3_s1x1x1_p0_0_0_0_1_1_d1x1x1_bf16_trn2(dy, x
     nisa.nc_transpose(dst=t_ps_0[0:120, 2, 0, 0:16], data=dy_win_0[0:16, 0, 0, 0, 4:600:5], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_0[0:120, 3, 0, 0:16], data=dy_win_0[0:16, 0, 0, 0, 5:601:5], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_0[0:120, 4, 0, 0:16], data=dy_win_0[0:16, 0, 0, 0, 6:602:5], engine=nisa.engine.tensor)
-    # db: partial sums of dy ride along, each after an eviction
+    # db: partial sums of dy ride along, spread over the slab
     db_part_0 = nl.ndarray((16, 2), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     nisa.tensor_reduce(dst=db_part_0[0:16, 0:1], op=nl.add, data=dy_win_0[0:16, 0, 0:1, 0:1, 2:302], axis=(1, 2, 3))
     stat_t_0_view = stat_t_0.reshape((120, 5, 1, 1, 16))

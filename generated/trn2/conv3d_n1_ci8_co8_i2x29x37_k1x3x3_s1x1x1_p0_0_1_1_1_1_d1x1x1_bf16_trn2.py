@@ -161,7 +161,7 @@ def conv3d_n1_ci8_co8_i2x29x37_k1x3x3_s1x1x1_p0_0_1_1_1_1_d1x1x1_bf16_trn2(dy, x
     t_ps_1 = nl.ndarray((111, 3, 7, 32), dtype=nl.bfloat16, buffer=nl.psum, name="t_ps_1")
     nisa.nc_transpose(dst=t_ps_1[0:111, 0, 0, 0:32], data=x_win_0[0:32, 0, 0, 0:11:5, 0:37], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:111, 0, 1, 0:32], data=x_win_0[0:32, 0, 0, 1:12:5, 0:37], engine=nisa.engine.tensor)
-    # db: partial sums of dy ride along, each after an eviction
+    # db: partial sums of dy ride along, spread over the slab
     db_part_0 = nl.ndarray((32, 2), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     nisa.tensor_reduce(dst=db_part_0[0:32, 0:1], op=nl.add, data=dy_win_0[0:32, 0, 0:1, 0:8, 1:38], axis=(1, 2, 3))
     nisa.nc_transpose(dst=t_ps_1[0:111, 0, 2, 0:32], data=x_win_0[0:32, 0, 0, 2:13:5, 0:37], engine=nisa.engine.tensor)

@@ -178,7 +178,7 @@ def conv3d_n1_ci8_co8_i3x4x4_k3x3x3_s2x2x2_p1_1_1_1_1_1_d1x1x1_bf16_trn2_t_op1x1
         data=dy_win_0[0:16, 0, 1:6:2, 0:4, 1:8:2],
         engine=nisa.engine.tensor,
     )
-    # db: partial sums of dy ride along, each after an eviction
+    # db: partial sums of dy ride along, spread over the slab
     db_part_0 = nl.ndarray((16, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:16, 0, 1:7, 1:5, 1:9], axis=(1, 2, 3))
     nisa.nc_transpose(

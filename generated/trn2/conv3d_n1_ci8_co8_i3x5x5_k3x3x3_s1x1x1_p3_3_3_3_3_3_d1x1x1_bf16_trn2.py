@@ -186,7 +186,7 @@ def conv3d_n1_ci8_co8_i3x5x5_k3x3x3_s1x1x1_p3_3_3_3_3_3_d1x1x1_bf16_trn2(dy, x_i
         moving=dy_win_0[0:8, 0, 2:5, 2:7, 1:8],
         accumulate=True,
     )
-    # db: partial sums of dy ride along, each after an eviction
+    # db: partial sums of dy ride along, spread over the slab
     db_part_0 = nl.ndarray((8, 2), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     nisa.tensor_reduce(dst=db_part_0[0:8, 0:1], op=nl.add, data=dy_win_0[0:8, 0, 0:4, 0:9, 0:9], axis=(1, 2, 3))
     stat_t_0 = nl.ndarray((81, 1, 5, 1, 8), dtype=nl.bfloat16, buffer=nl.sbuf, name="stat_t_0")

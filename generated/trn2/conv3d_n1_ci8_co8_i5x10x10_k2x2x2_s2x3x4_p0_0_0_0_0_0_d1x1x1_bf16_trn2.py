@@ -138,7 +138,7 @@ def conv3d_n1_ci8_co8_i5x10x10_k2x2x2_s2x3x4_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x
     nisa.nc_transpose(dst=t_ps_1[0:18, 0, 1, 0:8], data=x_win_0[0:8, 0, 0:3:2, 1:8:3, 0:9:4], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:18, 1, 0, 0:8], data=x_win_0[0:8, 0, 1:4:2, 0:7:3, 0:9:4], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:18, 1, 1, 0:8], data=x_win_0[0:8, 0, 1:4:2, 1:8:3, 0:9:4], engine=nisa.engine.tensor)
-    # db: partial sums of dy ride along, each after an eviction
+    # db: partial sums of dy ride along, spread over the slab
     db_part_0 = nl.ndarray((8, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:8, 0, 0:2, 0:3, 0:3], axis=(1, 2, 3))
     nisa.tensor_copy(dst=mov_t_0[0:18, 0, 0:2, 0:2, 0:8], src=t_ps_1, engine=nisa.engine.scalar)

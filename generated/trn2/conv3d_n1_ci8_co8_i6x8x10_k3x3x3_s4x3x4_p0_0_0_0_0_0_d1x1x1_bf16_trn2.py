@@ -162,7 +162,7 @@ def conv3d_n1_ci8_co8_i6x8x10_k3x3x3_s4x3x4_p0_0_0_0_0_0_d1x1x1_bf16_trn2(dy, x_
     nisa.nc_transpose(dst=t_ps_2[0:4, 0, 1, 0:8], data=x_win_0[0:8, 0, 0, 1:5:3, 1:6:4], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_2[0:4, 0, 2, 0:8], data=x_win_0[0:8, 0, 0, 2:6:3, 1:6:4], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_2[0:4, 1, 0, 0:8], data=x_win_0[0:8, 0, 1, 0:4:3, 1:6:4], engine=nisa.engine.tensor)
-    # db: partial sums of dy ride along, each after an eviction
+    # db: partial sums of dy ride along, spread over the slab
     db_part_0 = nl.ndarray((8, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:8, 0, 0:1, 0:2, 0:2], axis=(1, 2, 3))
     nisa.nc_transpose(dst=t_ps_2[0:4, 1, 1, 0:8], data=x_win_0[0:8, 0, 1, 1:5:3, 1:6:4], engine=nisa.engine.tensor)

@@ -132,7 +132,7 @@ def conv3d_n1_ci96_co96_i2x9x9_k1x3x3_s1x2x2_p0_0_0_1_0_1_d1x1x1_bf16_trn2(dy, x
     nisa.nc_transpose(dst=t_ps_1[0:32, 0, 1, 0:96], data=x_win_0[0:96, 0, 0:2, 1:8:2, 0:7:2], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:32, 0, 2, 0:96], data=x_win_0[0:96, 0, 0:2, 2:9:2, 0:7:2], engine=nisa.engine.tensor)
     nisa.nc_transpose(dst=t_ps_1[0:32, 1, 0, 0:96], data=x_win_0[0:96, 0, 0:2, 0:7:2, 1:8:2], engine=nisa.engine.tensor)
-    # db: partial sums of dy ride along, each after an eviction
+    # db: partial sums of dy ride along, spread over the slab
     db_part_0 = nl.ndarray((96, 1), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     nisa.tensor_reduce(dst=db_part_0, op=nl.add, data=dy_win_0[0:96, 0, 0:2, 0:4, 0:4], axis=(1, 2, 3))
     nisa.nc_transpose(dst=t_ps_1[0:32, 1, 1, 0:96], data=x_win_0[0:96, 0, 0:2, 1:8:2, 1:8:2], engine=nisa.engine.tensor)

@@ -204,7 +204,7 @@ def conv3d_n2_ci16_co8_i3x5x5_k3x3x3_s1x1x1_p1_1_1_1_1_1_d1x1x1_bf16_trn2(dy, x_
         moving=dy_win_0[0:8, 0, 0:2, 2:6, 0:7],
         accumulate=True,
     )
-    # db: partial sums of dy ride along, each after an eviction
+    # db: partial sums of dy ride along, spread over the slab
     db_part_0 = nl.ndarray((8, 2), dtype=nl.float32, buffer=nl.sbuf, name="db_part_0")
     nisa.tensor_reduce(dst=db_part_0[0:8, 0:1], op=nl.add, data=dy_win_0[0:8, 0, 0:3, 1:6, 1:6], axis=(1, 2, 3))
     nisa.nc_matmul(
