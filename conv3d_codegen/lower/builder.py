@@ -41,6 +41,7 @@ class Builder:
     _serials: Counter[str] = field(default_factory=Counter)
     _aliases: dict[tuple[Buffer, tuple[int, ...]], Buffer] = field(default_factory=dict)
     _constants: dict[Hashable, Buffer] = field(default_factory=dict)
+    _priced: dict[int, tuple[Instruction, float]] = field(default_factory=dict)
     _loop: _OpenLoop | None = None
 
     def section(self, title: str, *notes: str) -> None:
@@ -94,16 +95,15 @@ class Builder:
         Each stream keeps its order. The evictions of one hide behind the matmuls of the other.
         lead: share of the first stream that comes before the second one starts.
         """
-        total = _tensor_ns(first, self.target)
-        goal = (1 - lead) * total, _tensor_ns(second, self.target)
+        total = sum(map(self.tensor_ns, first))
+        goal = (1 - lead) * total, sum(map(self.tensor_ns, second))
         done = [-lead * total, 0.0]
         rest = deque(first), deque(second)
         while rest[0] and rest[1]:
             behind = done[1] * goal[0] < done[0] * goal[1]
             item = rest[behind].popleft()
             self.sections[-1].items.append(item)
-            if isinstance(item, Instruction) and item.engine == "tensor":
-                done[behind] += instruction_ns(item, self.target)
+            done[behind] += self.tensor_ns(item)
         self.sections[-1].items += [*rest[0], *rest[1]]
 
     def once(self, key: Hashable, build: Callable[[], Buffer]) -> Buffer:
@@ -156,7 +156,7 @@ class Builder:
 
     def share_of(self, stream: list[Item], ns: float) -> float:
         """Give the share of a stream that takes the tensor engine so long."""
-        total = _tensor_ns(stream, self.target)
+        total = sum(map(self.tensor_ns, stream))
         return min(1.0, ns / total) if total else 0.0
 
     def spread(self, stream: list[Item]) -> None:
@@ -166,13 +166,11 @@ class Builder:
         """
         section = self.sections[-1]
         items, section.items = section.items, []
-        total, number = _tensor_ns(items, self.target), sum(map(_is_instruction, stream))
+        total, number = sum(map(self.tensor_ns, items)), sum(map(_is_instruction, stream))
         rest, done, placed = deque(stream), 0.0, 0
         for item in items:
             section.items.append(item)
-            if not isinstance(item, Instruction) or item.engine != "tensor":
-                continue
-            done += instruction_ns(item, self.target)
+            done += self.tensor_ns(item)
             while rest and done * number >= (placed + 0.5) * total:
                 placed += _is_instruction(rest[0])
                 section.items.append(rest.popleft())
@@ -192,13 +190,15 @@ class Builder:
         """Fill with zeros, on the engine that has nothing else to do."""
         self.add(memset(dst, 0.0, "gpsimd"))
 
-
-def _tensor_ns(items: list[Item], spec: TargetSpec) -> float:
-    return sum(
-        instruction_ns(item, spec)
-        for item in items
-        if isinstance(item, Instruction) and item.engine == "tensor"
-    )
+    def tensor_ns(self, item: Item) -> float:
+        """Price an item of the tensor engine; those of other engines take none of its time."""
+        if not isinstance(item, Instruction) or item.engine != "tensor":
+            return 0.0
+        # Streams are mixed again and again. What is kept here stays alive, so that no other one gets its id.
+        known = self._priced.get(id(item))
+        if known is None:
+            known = self._priced[id(item)] = item, instruction_ns(item, self.target)
+        return known[1]
 
 
 def _is_instruction(item: Item) -> bool:

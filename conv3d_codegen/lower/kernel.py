@@ -48,7 +48,7 @@ def lower(geometry: ConvGeometry, problem: Problem, schedule: Schedule) -> Progr
     for lowering in lowerings:
         if lowering.bgrad is not None:
             lowering.bgrad.store()
-    balance(builder.sections, builder.target)
+    balance(builder.sections, builder.target, builder.tensor_ns)
     return Program(
         geometry.module_name(),
         interface.parameters,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from conv3d_codegen.api import plan
 from conv3d_codegen.geometry import ConvGeometry
 from conv3d_codegen.lower.balance import balance
+from conv3d_codegen.lower.builder import Builder
 from conv3d_codegen.lower.kernel import lower
 from conv3d_codegen.program.instructions import (
     Instruction,
@@ -54,10 +55,10 @@ def test_copies_go_where_they_are_done_first() -> None:
     part = Buffer("part", (128, 1), "fp32", "sbuf")
     copy = tensor_copy(copied.whole(), landing.whole(), "vector")
     busy = Section("busy", (), [*[reduce_add(part.whole(), operand.whole())] * 3, copy])
-    balance([busy], TRN2)
+    balance([busy], TRN2, Builder(TRN2, "bf16").tensor_ns)
     assert instructions([busy])[-1].engine == "scalar"
     idle = Section("idle", (), [copy])
-    balance([idle], TRN2)
+    balance([idle], TRN2, Builder(TRN2, "bf16").tensor_ns)
     assert instructions([idle])[-1].engine == "vector"
 
 
@@ -72,5 +73,5 @@ def test_time_of_the_tensor_engine_lets_others_catch_up() -> None:
     times = int(instruction_ns(total, TRN2) / instruction_ns(product, TRN2)) + 1
     copy = tensor_copy(operand.whole(), turned.whole(), "vector")
     section = Section("both", (), [total, *[product] * times, copy])
-    balance([section], TRN2)
+    balance([section], TRN2, Builder(TRN2, "bf16").tensor_ns)
     assert instructions([section])[-1].engine == "vector"
