@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from conv3d_codegen.geometry import ConvGeometry
-    from conv3d_codegen.planner.problem import Problem
+    from conv3d_codegen.planner.problem import Problem, Share
     from conv3d_codegen.planner.schedule import Schedule
 
 Range = tuple[int, int]
@@ -101,13 +101,15 @@ def _shape(
     )
     shapes = {"dy": dy, "x": x, "filters": w, "dx": x, "dw": w, "db": geometry.db_shape}
     # Access patterns address the tensor itself; only what is sliced gets a name in its new shape.
-    halved = {
+    halved: dict[Share, set[str]] = {
+        "nothing": set(),
         "batch": {"dy", "x", "dx"},
         "positions": {"dy", "x", "dx"},
+        "groups": {"dy", "x", "dx", "dw"},
         "x channels": {"x", "dx", "dw"},
-        "nothing": set(),
+        "dy channels": {"dy", "dw"},
     }
-    sliced = {"dy", "x", "dx", "dw"} - halved.get(problem.share, {"dy", "x", "dx", "dw"})
+    sliced = {"dy", "x", "dx", "dw"} - halved[problem.share]
     if geometry.layout == "NDHWC":
         sliced &= {"dw"}
     names = ("dy", "x", "filters", *geometry.gradients)

@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
-from conv3d_codegen.api import emit, plan
+from conv3d_codegen.api import EmitOptions, emit, emit_scored, plan
 from conv3d_codegen.geometry import ConvGeometry
+from conv3d_codegen.planner import search
+from conv3d_codegen.planner.problem import problems_of
+from conv3d_codegen.verify import verify_source
 from exactness import assert_exact
 
 BASE = ConvGeometry(
@@ -60,9 +63,23 @@ def test_filter_orders_are_exact(filter_layout: str) -> None:
         assert_exact(replace(BASE, filter_layout=filter_layout, **share))
 
 
-def test_lower_ranks_are_exact() -> None:
-    assert_exact(ConvGeometry.from_shapes((1, 6, 9), (4, 3), lnc=2))
-    assert_exact(ConvGeometry.from_shapes((4, 5, 6, 7), (4, 3, 3), lnc=2, groups=1))
+@pytest.mark.parametrize("gradients", [("dx", "dw", "db"), ("dw", "db")], ids=",".join)
+@pytest.mark.parametrize(
+    "more", [{}, {"batch": 1}, {"groups": 2}, {"transposed": True}, {"layout": "NDHWC"}], ids=str
+)
+@pytest.mark.parametrize("filters", [(12, 3), (12, 1, 3)], ids=["1-D", "2-D"])
+def test_every_way_to_share_serves_lower_ranks(
+    filters: tuple[int, ...], more: dict[str, Any], gradients: tuple[str, ...]
+) -> None:
+    """Also ways that are not picked: each core finds its half in tensors of the rank that users have."""
+    shape = (2, 16, *(4, 6)[-len(filters) + 1 :])
+    geometry = replace(ConvGeometry.from_shapes(shape, filters, lnc=2), gradients=gradients, **more)
+    for problem in problems_of(geometry):
+        found = search.priced(geometry, [problem], EmitOptions(), budget=10_000)
+        best = min(found, key=lambda scored: scored.score)
+        report = verify_source(emit_scored(geometry, best).source, geometry)
+        assert not report.violations, problem.share
+        assert all(gradient.exact for gradient in report.gradients), problem.share
 
 
 def test_control_flow_does_not_depend_on_the_core() -> None:
