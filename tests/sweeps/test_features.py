@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels with every feature, alone and in pairs, are exact and break no rule."""
+"""Kernels with every feature, alone, in pairs and all together, are exact and break no rule."""
 
 from __future__ import annotations
 
@@ -40,3 +40,11 @@ def test_one_feature(feature: str, data: st.DataObject) -> None:
 @given(data=st.data())
 def test_two_features(pair: tuple[str, str], data: st.DataObject) -> None:
     assert_exact(data.draw(geometries(features=pair, max_channels=64)))
+
+
+@pytest.mark.sweep
+@settings(PATIENT, max_examples=1000)
+@given(geometries(features=FEATURES, max_channels=64))
+def test_more_of_all_features_at_once(geometry: ConvGeometry) -> None:
+    """Three and more together: half of dy's channels in lower ranks without dx was wrong in no pair."""
+    assert_exact(geometry)
