@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from conv3d_codegen.geometry.layouts import at_rank
 from conv3d_codegen.maps import describe_maps
+from conv3d_codegen.planner.grid import slab_groups
 from conv3d_codegen.planner.options import EmitOptions
 from conv3d_codegen.targets import target
 
@@ -208,8 +209,7 @@ class Header:
         rolled = ", ".join("NDHW"[axis] for axis in schedule.rolled)
         together = f", {schedule.together} at a time" if schedule.together > 1 else ""
         loops = f", in loops along {rolled}{together}" if rolled else ""
-        lines.append(f"for each slab{loops}:")
-        lines.append("    load dy, channels on partitions")
+        lines += [f"for each slab{loops}{self._ahead}:", "    load dy, channels on partitions"]
         if not schedule.dx_last:
             lines += self._dx_lines()
         if schedule.bgrad:
@@ -233,6 +233,14 @@ class Header:
             last = f"    for each tile of dx, last {dgrad.tail.in_block} channels:"
             lines += [last, *_SIDE_BY_SIDE]
         return lines
+
+    @property
+    def _ahead(self) -> str:
+        schedule = self.plan.schedule
+        groups = slab_groups(self.plan.problem, schedule)
+        if not schedule.loads_ahead or all(len(group.slabs) == 1 for group in groups):
+            return ""
+        return "; loads run a slab ahead" + " within an iteration" * bool(schedule.rolled)
 
     def _dw_lines(self, *, in_loops: bool) -> list[str]:
         wgrad = self.plan.schedule.wgrad

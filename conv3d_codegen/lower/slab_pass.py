@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from conv3d_codegen.lower.wgrad import Operands
 from conv3d_codegen.lower.windows import narrowed
@@ -51,6 +51,16 @@ class Contraction:
     def title(self) -> str:
         """Its label, with that of its pack."""
         return self.owner.pack.label + self.label
+
+
+class Loaded(NamedTuple):
+    """A slab whose windows are loaded: of dy as db sums them, and of each side in the type that is computed with."""
+
+    label: str
+    slab: Slab
+    positions: Box | None
+    summed: tuple[Window, ...]
+    by_side: dict[Side, tuple[Window, ...]]
 
 
 class SlabPass:
@@ -139,24 +149,33 @@ class SlabPass:
         self, group: SlabGroup, count: int, last: Index | None, pending: Contraction | None
     ) -> Contraction | None:
         """Emit the slabs of one iteration of a loop, or those that stand once."""
-        pack = self.pack
-        for index in group.slabs:
-            label = f"{self._label}slab {self._started + 1} of {count}"
-            if group.iterations > 1:
-                label += " kinds"
-            self._started += 1
-            slab, contracts = pack.slab(index), self._contracts(index)
-            pending = self._slab(slab, label, pending, last=index == last, contracts=contracts)
+        loaded: Loaded | None = None
+        for index, following in zip(group.slabs, [*group.slabs[1:], None], strict=True):
+            now = loaded or self._load(index, group, count)
+            loaded = None
+            if following is not None and self.pack.schedule.loads_ahead:
+                loaded = self._load(following, group, count)
+            pending = self._prepare(now, pending, last=index == last)
         return pending
 
-    def _slab(
-        self, slab: Slab, label: str, pending: Contraction | None, *, last: bool, contracts: bool
-    ) -> Contraction | None:
-        """Load and prepare a slab, while the pending one is contracted."""
-        pack, builder = self.pack, self.builder
-        positions = pack.wgrad.positions(slab) if pack.wgrad is not None and contracts else None
+    def _load(self, index: Index, group: SlabGroup, count: int) -> Loaded:
+        """Load the windows of a slab."""
+        pack, wgrad = self.pack, self.pack.wgrad
+        label = f"{self._label}slab {self._started + 1} of {count}"
+        if group.iterations > 1:
+            label += " kinds"
+        self._started += 1
+        slab = pack.slab(index)
+        positions = wgrad.positions(slab) if wgrad is not None and self._contracts(index) else None
         pack.section(f"{label}: load")
-        summed, by_side = self._load(slab, positions)
+        return Loaded(label, slab, positions, *self._windows(slab, positions))
+
+    def _prepare(
+        self, loaded: Loaded, pending: Contraction | None, *, last: bool
+    ) -> Contraction | None:
+        """Prepare a slab, while the pending one is contracted."""
+        pack, builder = self.pack, self.builder
+        label, slab, positions, summed, by_side = loaded
         self._open(label, pending, positions)
         dy_box, dx_box = pack.box(slab, pack.dy_side), pack.box(slab, pack.x_side)
         with builder.captured() as sums:
@@ -192,7 +211,7 @@ class SlabPass:
         builder.spread(sums)
         return prepared
 
-    def _load(
+    def _windows(
         self, slab: Slab, positions: Box | None
     ) -> tuple[tuple[Window, ...], dict[Side, tuple[Window, ...]]]:
         """Load a slab's windows: (of dy as db sums them, of each side in the type that is computed with)."""

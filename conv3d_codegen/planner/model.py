@@ -174,8 +174,9 @@ def _decisions(schedule: Schedule) -> dict[str, Any]:
     plain = asdict(schedule)
     if schedule.together == 1:
         del plain["together"]
-    if not schedule.filters_late:
-        del plain["filters_late"]
+    for name in ("filters_late", "loads_ahead"):
+        if not plain[name]:
+            del plain[name]
     if schedule.dgrad is not None and not schedule.dgrad.double_row:
         del plain["dgrad"]["double_row"]
     if schedule.dgrad is not None and schedule.dgrad.tail is None:

@@ -211,6 +211,7 @@ class Schedule:
     dx_last: whether the only slab's dx follows its dw, so that filters arrive meanwhile.
     filters_late: whether filters of all but the first dx channels arrive while the first slab's dx is computed.
     filters_ahead: bytes of such filters per partition that are loaded before what dw alone reads, or is contracted.
+    loads_ahead: whether a slab is loaded before the one before it is prepared, so that stores don't hold it up.
     rolled: axes of (N, D, H, W) along which like slabs are iterations of a hardware loop.
     together: slabs that one iteration takes along the last of these axes.
     """
@@ -228,6 +229,7 @@ class Schedule:
     dx_last: bool = False
     filters_ahead: int = 0
     filters_late: bool = False
+    loads_ahead: bool = False
     rolled: tuple[int, ...] = ()
     together: int = 1
 

@@ -250,7 +250,7 @@ class _Search:
         sbuf = occupancy.held(woven=False, chains=1)
         if sbuf > self.sbuf_bytes:
             return
-        without = self._scored(base, sbuf)
+        without = self._scored(*self._with_loads_ahead(base, occupancy, sbuf))
         if "dw" not in self.geometry.gradients:
             yield without
             return
@@ -307,8 +307,20 @@ class _Search:
             sbuf = occupancy.held(woven=woven, chains=per_pass)
             if sbuf <= self.sbuf_bytes:
                 schedule = replace(schedule, woven=woven, chains_per_pass=per_pass)
-                return self._scored(*self._with_late_filters(schedule, occupancy, sbuf))
+                schedule, sbuf = self._with_late_filters(schedule, occupancy, sbuf)
+                return self._scored(*self._with_loads_ahead(schedule, occupancy, sbuf))
         return None
+
+    def _with_loads_ahead(
+        self, schedule: Schedule, occupancy: Occupancy, sbuf: int
+    ) -> tuple[Schedule, int]:
+        """Load a slab before the one before it is prepared, if there is room for both and no filters are waited for."""
+        held = sbuf + occupancy.windows
+        dgrad = schedule.dgrad
+        waits = schedule.filters_late or (dgrad is not None and not dgrad.filters_resident)
+        if occupancy.is_single or waits or held > self.sbuf_bytes:
+            return schedule, sbuf
+        return replace(schedule, loads_ahead=True), held
 
     def _with_late_filters(
         self, schedule: Schedule, occupancy: Occupancy, sbuf: int

@@ -102,3 +102,15 @@ def test_lines_move_in_pieces_of_long_runs() -> None:
     assert stores(kernel, "dy_win_0") == 4
     slabs = 8192 // kernel.plan.schedule.slabs.sizes[3]
     assert stores(kernel, "dx_view") > slabs
+
+
+def test_loads_run_a_slab_ahead_of_stores() -> None:
+    """A DMA queue starts its transfers in their order: a store that waits for its data would hold up a load."""
+    geometry = shaped((2, 128, 4, 28, 28), (128, 1, 1, 1), gradients=("dx",))
+    kernel = emit(geometry)
+    assert kernel.plan.schedule.loads_ahead
+    text = kernel.source
+    loads = [text.index(f"dst=dy_win_{slab}[") for slab in range(3)]
+    stored = [text.index(f"src=dx_out_{slab}[") for slab in range(2)]
+    assert loads[1] < stored[0] < loads[2] < stored[1]
+    assert_exact(geometry)

@@ -58,6 +58,7 @@ def kind(scored: Scored) -> Hashable:
         schedule.woven,
         schedule.dx_last,
         schedule.filters_late,
+        schedule.loads_ahead,
         schedule.together > 1,
         schedule.chains_per_pass > 1,
         schedule.rolled,
